@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import os
 import tracemalloc
 
 import jax
@@ -92,6 +93,17 @@ def test_bfloat16_round_trip_of_several_files_is_bit_exact(config, tmp_path):
     assert all((first / name).read_bytes() == (second / name).read_bytes() for name in files)
     policy.save_hf(second, config, params)
     assert sorted(file.name for file in second.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_saved_files_have_permissions_of_umask(tmp_path):
+    config = SIZES["qwen2 tied"]
+    previous = os.umask(0o027)
+    try:
+        policy.save_hf(tmp_path, config, random_params(config))
+    finally:
+        os.umask(previous)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    assert modes == {"config.json": 0o640, "model.safetensors": 0o640}
 
 
 def test_transformers_loads_several_files(tmp_path):

@@ -66,10 +66,7 @@ def write_directory(
         tensors: dict[str, Weight] = {}
         for mapping in part:
             tensors |= tensors_of(mapping)
-        # A rename makes the file appear complete or not at all.
-        temporary = directory / f"{file}.partial"
-        save_file(tensors, temporary, metadata={"format": "pt"})
-        temporary.replace(directory / file)
+        save_tensors(directory / file, tensors)
         index |= dict.fromkeys(tensors, file)
         total_bytes += sum(tensor.nbytes for tensor in tensors.values())
     # `hf.load_hf` reads all *.safetensors, so files of an earlier policy must not remain.
@@ -84,6 +81,18 @@ def write_directory(
         (directory / "model.safetensors.index.json").write_text(
             json.dumps(content, indent=2) + "\n"
         )
+
+
+def save_tensors(path: Path, tensors: dict[str, Weight]) -> None:
+    """Write a safetensors file atomically, with the permissions of the umask."""
+    temporary = path.with_name(f"{path.name}.partial")
+    temporary.touch()
+    mode = temporary.stat().st_mode
+    save_file(tensors, temporary, metadata={"format": "pt"})
+    # save_file makes the file readable by its owner only: other users could not load the policy.
+    temporary.chmod(mode)
+    # A rename makes the file appear complete or not at all.
+    temporary.replace(path)
 
 
 def _parts(config: ModelConfig, itemsize: int, file_bytes: int) -> list[list[ParamMapping]]:

@@ -16,12 +16,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.hf_tensors import Weight
-from webagent_jax.policy.hf_writer import PROMPT_FILE, TOKENIZER_FILES
+from webagent_jax.policy.hf_writer import PROMPT_FILE, TOKENIZER_FILES, save_tensors
 from webagent_jax.policy.lora import DOWN, UP, Adapters, num_input_axes
 from webagent_jax.policy.transformer import ModelConfig
 
@@ -125,7 +125,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             # B [out, rank] times A [rank, in] has the layout [out, in] of the weight.
             weights[name] = (weight.astype(np.float32) + scale * (up @ down)).astype(weight.dtype)
             merged_modules.add(module)
-        save_file(weights, destination / file.name, metadata={"format": "pt"})
+        save_tensors(destination / file.name, weights)
     missing = modules - merged_modules
     if missing:
         raise _base_error(adapter, f"{adapter} does not fit {base}: the base has no {min(missing)}")
@@ -254,10 +254,7 @@ def save(
         tensors = _reduce_rank(tensors, alpha / rank, max_rank)
         rank, alpha = max_rank, float(max_rank)
     tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
-    temporary = directory / f"{TENSOR_FILE}.partial"
-    save_file(tensors, temporary, metadata={"format": "pt"})
-    # A rename makes the file appear complete or not at all.
-    temporary.replace(directory / TENSOR_FILE)
+    save_tensors(directory / TENSOR_FILE, tensors)
     modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
     content = {
         "base_model_name_or_path": base_name,
