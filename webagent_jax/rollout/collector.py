@@ -203,5 +203,5 @@ class WorkerPool:
             # The consumer raises it.
             self._results.put(error)
             self._stop.set()
-        # Last, also after an error, so that `next_result` counts the threads correctly.
+        # Last, even after an error, so that `next_result` counts the threads correctly.
         self._results.put(_WORKER_EXITED)

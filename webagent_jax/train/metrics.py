@@ -127,7 +127,7 @@ def _merge(name: str, processes: Sequence[dict[str, float]]) -> float:
         return float(np.sum(values))
     if name.startswith("memory/"):
         return max(values)
-    # np.average needs weights above 0, also if no process has an episode.
+    # np.average needs weights above 0, even if no process has an episode.
     weights = [max(process["episodes/total"], 1.0) for process in processes]
     return float(np.average(values, weights=weights))
 

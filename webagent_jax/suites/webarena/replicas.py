@@ -153,7 +153,7 @@ class ReplicaPool:
                         raise InfraError(self._timeout_message(waiter))
                     self._condition.wait(remaining)
             finally:
-                # Later waiters for the same sites may be first now, also after a timeout.
+                # Later waiters for the same sites may be first now, even after a timeout.
                 self._waiters.remove(waiter)
                 self._condition.notify_all()
             # All locks are taken in one step under the condition, so episodes cannot deadlock.
@@ -232,7 +232,7 @@ class ReplicaPool:
                     replica.num_readers -= 1
                 replica.needs_probe |= lease.has_fault
                 if (
-                    # Counted at the end of the episode, and also if it failed: it may have written.
+                    # Counted at the end of the episode, even if it failed: it may have written.
                     site in lease.modified_sites
                     and self._reset is not None
                     and not replica.needs_reset
