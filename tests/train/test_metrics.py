@@ -27,10 +27,16 @@ def test_merge_process_metrics_sums_counts_and_averages_rewards() -> None:
     assert metrics.merge_process_metrics([first_metrics, second_metrics]) == {
         "episodes/total": 40,
         "episodes/infra_errors": 3,
-        "reward": pytest.approx(0.4),
+        "reward": pytest.approx((29 * 0.5 + 8 * 0.1) / 37),
         "memory/process_mib": 900,
     }
     assert metrics.merge_process_metrics([first_metrics | {"kl": 0.3}, second_metrics])["kl"] == 0.3
+
+
+def test_merge_process_metrics_without_rewards_averages_processes() -> None:
+    infra = {"episodes/total": 4.0, "episodes/infra_errors": 4.0}
+    processes = [infra | {"seconds/update": 2.0}, infra | {"seconds/update": 4.0}]
+    assert metrics.merge_process_metrics(processes)["seconds/update"] == 3
 
 
 def test_memory_metrics_report_allocated_memory() -> None:

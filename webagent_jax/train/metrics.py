@@ -113,7 +113,8 @@ def memory_metrics() -> dict[str, float]:
 def merge_process_metrics(processes: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return one record of the metrics of all processes.
 
-    Counts are summed, memory is the maximum, and other metrics are means weighted by episodes.
+    Counts are summed, memory is the maximum, and other metrics are means weighted by episodes with
+    a reward.
     """
     names = dict.fromkeys(name for process in processes for name in process)
     return {
@@ -127,8 +128,9 @@ def _merge(name: str, processes: Sequence[dict[str, float]]) -> float:
         return float(np.sum(values))
     if name.startswith("memory/"):
         return max(values)
-    # np.average needs weights above 0, even if no process has an episode.
-    weights = [max(process["episodes/total"], 1.0) for process in processes]
+    scored = [process["episodes/total"] - process["episodes/infra_errors"] for process in processes]
+    # np.average needs weights above 0, even if no process has an episode with a reward.
+    weights = scored if any(scored) else None
     return float(np.average(values, weights=weights))
 
 
