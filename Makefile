@@ -17,8 +17,9 @@ setup:  ## .venv from the lock files, and Chromium; does nothing if all is up to
 quickstart: setup  ## BC, M-GRPO and evaluations; ARGS="--config.grpo.updates=10"
 	$(PY) launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart $(ARGS)
 
+# Tests wait for browsers, so two cores are busy with three workers.
 test: lint  ## lint and the tests of CI
-	$(PY) -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 slowtest: .dev  ## slow tests: every expert on five seeds
 	$(PY) -m pytest -m slow $(ARGS)
