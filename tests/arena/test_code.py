@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.arena.conftest import SiteClient
-from tests.arena.test_suite import first_task, open_suite, run_expert
+from tests.arena.test_suite import first_task, open_pool, open_suite, run_expert
 from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.code.data import DATABASE
@@ -133,7 +133,7 @@ def test_code_writes_stay_in_world(server: ArenaServerHandle, code: SiteClient) 
 @pytest.mark.slow
 @pytest.mark.browser
 def test_expert_solves_every_template() -> None:
-    for suite in open_suite("compact"):
+    with open_pool("compact") as pool, open_suite(pool) as suite:
         for template in TEMPLATES:
             reward, _ = run_expert(suite, first_task(suite, template.name))
             assert reward == 1.0, template.name

@@ -81,9 +81,9 @@ def explore(request: RequestContext) -> Response:
 
 
 def _render_projects(request: RequestContext, heading: str, where: str, side: str) -> Response:
-    fields = {name: value for name, value in request.query.items() if value}
-    if len(fields) < len(request.query):
-        return request.redirect(request.path, **fields)
+    if redirect := request.redirect_without_blanks():
+        return redirect
+    fields = dict(request.query)
     values: list[Any] = [account_id(request)]
     if fields.get("language") in LANGUAGES:
         where += " AND language = ?2"

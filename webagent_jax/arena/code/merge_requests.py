@@ -38,9 +38,9 @@ _REQUESTS = (
 @views.get("/{owner}/{slug}/merge-requests")
 def merge_requests(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    fields = {name: value for name, value in request.query.items() if value}
-    if len(fields) < len(request.query):
-        return request.redirect(request.path, **fields)
+    if redirect := request.redirect_without_blanks():
+        return redirect
+    fields = dict(request.query)
     where, arguments = "", [project["id"]]
     state = fields.get("state", "open")
     if state in STATES:

@@ -177,9 +177,9 @@ def commit(request: RequestContext, project: Any, branch: str, title: str, path:
 @views.get("/{owner}/{slug}/commits")
 def commits(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    fields = {name: value for name, value in request.query.items() if value}
-    if len(fields) < len(request.query):
-        return request.redirect(request.path, **fields)
+    if redirect := request.redirect_without_blanks():
+        return redirect
+    fields = dict(request.query)
     branch = fields.get("branch", "main")
     where, arguments = "project_id = ? AND branch = ?", [project["id"], branch]
     if "author" in fields:

@@ -232,9 +232,8 @@ _DISTANCE_SQL = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
 @views.get("/place/{slug}/nearby")
 def nearby(request: RequestContext, slug: str) -> Response:
     """Show places of one or all categories, sorted by straight-line distance."""
-    fields = {name: value for name, value in request.query.items() if value}
-    if len(fields) < len(request.query):
-        return request.redirect(request.path, **fields)
+    if redirect := request.redirect_without_blanks():
+        return redirect
     place_row = find_place(request, slug)
     condition = WhereClause()
     condition.add("listed AND place.id != ?", place_row["id"])
