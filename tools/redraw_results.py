@@ -508,6 +508,25 @@ def arena_short_templates(name: str) -> str:
     return _in_three_columns("template", [NAMES[run.name] for run in runs], rates)
 
 
+def updates_of(folder: str) -> str:
+    """Return the table of success and groups by update of M-GRPO, with updates as columns.
+
+    Args:
+        folder: folder of the run in docs/results/.
+    """
+    records = Run(RUNS / folder).metrics
+    metrics = {
+        "success, %": "reward",
+        "truncated episodes, %": "episodes/truncated_fraction",
+        "groups with both outcomes, %": "groups/kept_fraction",
+    }
+    rows = [
+        [title, *(f"{100 * record[name]:.0f}" for record in records)]
+        for title, name in metrics.items()
+    ]
+    return table_of(["update", *(str(record["update"]) for record in records)], rows)
+
+
 def _in_three_columns(
     label: str, names: Sequence[str], rates: Sequence[Mapping[str, float]]
 ) -> str:
@@ -664,6 +683,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_adaptive": arena_short_adaptive,
     "arena_short_templates": partial(arena_short_templates, "sampled"),
     "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
+    "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
+    "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
     "quickstart_variants": partial(variants_of, *_QUICKSTART),
