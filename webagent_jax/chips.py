@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -89,6 +90,21 @@ def topology_devices(topology: str) -> Sequence[Any]:
     """
     chip = find_chip(topology)
     return _gpu_devices(topology, chip) if chip.platform == "gpu" else _tpu_devices(topology)
+
+
+def compile_target(device: Any) -> AbstractContextManager[Any]:
+    """Return a context in which Pallas lowers GPU kernels for a device of a topology.
+
+    Otherwise JAX 0.11 lowers them for the default device of this machine, and rejects a CPU.
+    """
+    import jax
+    from jax.sharding import AbstractDevice, AbstractMesh
+
+    if device.platform != "gpu":
+        return nullcontext()
+    target = AbstractDevice(device.device_kind, None, device.platform)
+    # No axes: the shardings of the arguments have their own mesh.
+    return jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=target))
 
 
 def _tpu_devices(topology: str) -> Sequence[Any]:

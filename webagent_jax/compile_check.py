@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import learn, policy
-from webagent_jax.chips import Chip, Platform, find_chip, topology_devices
+from webagent_jax.chips import Chip, Platform, compile_target, find_chip, topology_devices
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.hlo import count_dynamic_loops, estimated_cycles
 from webagent_jax.inference import kv_cache as kv
@@ -141,7 +141,8 @@ def check(
         if names and program.name not in names:
             continue
         progress(f"compiling {program.name}")
-        reports.append(_compile(program, chip))
+        with compile_target(devices[0]):
+            reports.append(_compile(program, chip))
     return Report(
         policy=cfg.policy.path,
         topology=topology,

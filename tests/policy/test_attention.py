@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webagent_jax.chips import compile_target
 from webagent_jax.policy import attention
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
 
@@ -119,10 +121,35 @@ def test_gpu_kernel_rejects_unsupported_head_dim():
         gpu.attention(x, x, x, jnp.full((1, 8), 8))
 
 
+# JAX 0.11 deprecates the Triton backend of Pallas, and still has it.
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=["bfloat16", "float32"])
 def test_gpu_kernels_lower_to_triton(dtype):
     shapes = [jax.ShapeDtypeStruct((1, 256, n, 64), dtype) for n in (4, 2, 2, 4)]
     ends = jax.ShapeDtypeStruct((1, 256), jnp.int32)
-    traced = jax.jit(partial(output_and_gradients, gpu.attention)).trace(*shapes, ends)
-    lowered = traced.lower(lowering_platforms=("cuda",)).as_text()
+    program = jax.jit(partial(output_and_gradients, gpu.attention))
+    with compile_target(SimpleNamespace(platform="gpu", device_kind="NVIDIA H100")):
+        lowered = program.trace(*shapes, ends).lower(lowering_platforms=("cuda",)).as_text()
     assert lowered.count("xla.gpu.triton") == 3  # forward, dq, dk and dv
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+@pytest.mark.parametrize("heads, kv_heads, width", [(9, 3, 64), (16, 2, 128)])
+def test_compiled_gpu_kernels_match_dense(heads, kv_heads, width):
+    rng = np.random.default_rng(heads)
+    ends = np.stack([random_subtree_ends(rng, 1024, 0.02, 7) for _ in range(BATCH)])
+    arrays = [
+        jnp.asarray(rng.normal(size=(BATCH, 1024, n, width)), jnp.float32)
+        for n in (heads, kv_heads, kv_heads, heads)
+    ]
+    with jax.default_matmul_precision("highest"):
+        out, gradients = output_and_gradients(attention.dense, *arrays, ends)
+    for dtype, tolerance in ((jnp.float32, 1e-5), (jnp.bfloat16, 1e-2)):
+        rounded = [*(x.astype(dtype) for x in arrays[:3]), arrays[3]]
+        actual_out, actual_gradients = output_and_gradients(gpu.attention, *rounded, ends)
+        for actual, expected in zip(
+            (actual_out, *actual_gradients), (out, *gradients), strict=True
+        ):
+            error = jnp.linalg.norm(actual.astype(jnp.float32) - expected)
+            assert error < tolerance * jnp.linalg.norm(expected)
