@@ -83,6 +83,17 @@ def demos_dir(tmp_path: Path) -> Path:
     return tmp_path / "demos"
 
 
+def test_merge_keeps_first_demonstration_of_each_task(tmp_path):
+    for name, numbers in {"a": (1, 2), "b": (2, 3)}.items():
+        store(tmp_path / name, [episode(number, turns=1 + (name == "b")) for number in numbers])
+    kept, skipped = demos.merge([tmp_path / "a", tmp_path / "b"])
+    assert [(demo.task.seed, len(demo.turns)) for demo in kept] == [(1, 1), (2, 1), (3, 2)]
+    assert list(skipped.values()) == [1]
+    assert demos.merge([tmp_path / "a"])[1] == {}
+    with pytest.raises(demos.DemosError, match="no demonstrations in"):
+        demos.merge([tmp_path / "a", tmp_path / "missing"])
+
+
 def test_read_returns_demonstrations_in_order(demos_dir: Path) -> None:
     demonstrations = demos.read(demos_dir)
     assert len(demonstrations) == 25

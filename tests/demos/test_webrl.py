@@ -11,6 +11,7 @@ from absl.testing import flagsaver
 
 from tests.launchers import load_main
 from webagent_jax import demos
+from webagent_jax.config import ConfigError
 from webagent_jax.demos import webrl
 from webagent_jax.types import Action, ActionKind
 
@@ -110,3 +111,26 @@ def test_import_demos_writes_dataset(tmp_path, capsys):
     (demonstration,) = demos.read(tmp_path / "run" / "demos")
     assert [turn.observation.text for turn in demonstration.turns] == list(PAGES)
     assert "1 skipped: it does not end" in capsys.readouterr().out
+
+
+def test_import_demos_joins_workdirs(tmp_path, capsys):
+    path = write_rows(tmp_path, [make_conversation(0), make_conversation(1)])
+    main = load_main("import_demos")
+    for name in ("a", "b"):
+        with flagsaver.flagsaver(workdir=str(tmp_path / name), webrl=str(path)):
+            main(["import_demos"])
+    with flagsaver.flagsaver(
+        workdir=str(tmp_path / "run"), merge=[str(tmp_path / "a"), str(tmp_path / "b")]
+    ):
+        main(["import_demos"])
+    assert len(demos.read(tmp_path / "run" / "demos")) == 1
+    assert "1 skipped: the task has an earlier" in capsys.readouterr().out
+
+
+def test_import_demos_needs_one_source(tmp_path):
+    main = load_main("import_demos")
+    with (
+        flagsaver.flagsaver(workdir=str(tmp_path / "run")),
+        pytest.raises(ConfigError, match="--merge"),
+    ):
+        main(["import_demos"])

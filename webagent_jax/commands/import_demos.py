@@ -1,29 +1,47 @@
-r"""Import WebRL conversations as demonstrations for behavior cloning.
+r"""Write demonstrations for behavior cloning from WebRL conversations or from other workdirs.
 
 webagent import demos --webrl=web_policy_sft.json --workdir=runs/r1/bc
 webagent train bc --config=webagent_r1:r1 --workdir=runs/r1/bc \
     --config.policy.path=weights/Qwen2.5-3B-Instruct
+
+--merge joins demonstrations that were collected separately, for example on several machines:
+
+webagent import demos --merge=runs/demos1,runs/demos2 --workdir=runs/bc
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 
 from webagent_jax.cli.workdir import parse_workdir
+from webagent_jax.config import ConfigError
 
-_WEBRL = flags.DEFINE_string("webrl", None, "JSON file of WebRL conversations.", required=True)
+_WEBRL = flags.DEFINE_string("webrl", None, "JSON file of WebRL conversations.")
+_MERGE = flags.DEFINE_list(
+    "merge",
+    [],
+    "Workdirs whose demonstrations to join, in this order. Of several demonstrations of one task "
+    "(instruction, start page and seed), the first is kept.",
+)
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write the demonstrations and print the number of skipped conversations."""
+    """Write the demonstrations and print the number of skipped ones."""
     from webagent_jax import demos
     from webagent_jax.demos import webrl
 
     directory = parse_workdir(argv) / "demos"
-    imported = webrl.load(_WEBRL.value)
-    demos.write(directory, imported.demonstrations)
-    print(f"{len(imported.demonstrations)} demonstrations in {directory}")
-    for reason, count in imported.skipped.items():
+    if (_WEBRL.value is None) == (not _MERGE.value):
+        raise ConfigError("set one of --webrl=FILE and --merge=WORKDIR,WORKDIR")
+    if _WEBRL.value:
+        imported = webrl.load(_WEBRL.value)
+        kept, skipped = imported.demonstrations, imported.skipped
+    else:
+        kept, skipped = demos.merge([Path(workdir) / "demos" for workdir in _MERGE.value])
+    demos.write(directory, kept)
+    print(f"{len(kept)} demonstrations in {directory}")
+    for reason, count in skipped.items():
         print(f"{count} skipped: {reason}")

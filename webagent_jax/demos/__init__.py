@@ -9,6 +9,7 @@ from webagent_jax.demos.dataset import (
     DemosError,
     WebagentDemos,
     exists,
+    merge,
     read,
     write,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "from_episode",
     "iterate",
     "make_batches",
+    "merge",
     "read",
     "to_episode",
     "write",

@@ -6,8 +6,9 @@ files without this package.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -172,6 +173,30 @@ def read(directory: Path) -> Demonstrations:
     except (json_format.ParseError, LookupError, ValueError) as damage:
         raise _damage_error(directory, damage) from damage
     return Demonstrations(source, directory)
+
+
+def merge(
+    directories: Sequence[Path],
+) -> tuple[tuple[Demonstration, ...], Mapping[str, int]]:
+    """Return the demonstrations of several directories, one per task, and the numbers of skipped.
+
+    Tasks are equal if suite, instruction, start page and seed are.
+
+    Args:
+        directories: directories of `write`. The order decides which demonstration of a task is
+            kept: the first.
+
+    Raises:
+        DemosError: a directory contains no demonstrations, or they are damaged.
+    """
+    kept: dict[tuple[str, str, str, int], Demonstration] = {}
+    count = 0
+    for demo in itertools.chain.from_iterable(map(read, directories)):
+        count += 1
+        kept.setdefault((demo.task.suite, demo.intent, demo.task.start_url, demo.task.seed), demo)
+    repeated = count - len(kept)
+    skipped = {"the task has an earlier demonstration": repeated} if repeated else {}
+    return tuple(kept.values()), skipped
 
 
 def _dataset_dir(directory: Path) -> Path | None:
