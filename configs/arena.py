@@ -13,11 +13,11 @@ read pages of this size. Hardware: two CPU cores.
         --config.policy.path=runs/arena/grpo/policy
 
 `:smollm2` evaluates and trains SmolLM2-135M-Instruct with the adapter in the package, on thoughts
-that restate the task. The adapter has three stages of BC after that on MiniWoB++: first turns of
+that restate the task. The adapter has four stages of BC after that on MiniWoB++: first turns of
 many tasks, which teach to choose by the task, then the first and two other turns of other tasks,
-then complete demonstrations of other tasks.
+then complete demonstrations of other tasks, at last many more of them.
 docs/results.md has the results. --config.policy.matmul_dtype=bfloat16 is faster on CPUs with
-AVX512-BF16. The adapter in the package has rank 16; the sum of all stages has rank 64.
+AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
 
     python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_eval
 
@@ -26,6 +26,19 @@ AVX512-BF16. The adapter in the package has rank 16; the sum of all stages has r
     python launch/train_bc.py --config=configs/arena.py:all_turns --workdir=runs/arena_all
     python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_all/eval \
         --config.policy.path=runs/arena_all/policy
+
+The last stage needs an accelerator. Its demonstrations are collected in four parts, which also
+several machines can do:
+
+    webagent export --input=runs/arena_all --output_dir=runs/arena_all/rank16 --adapter \
+        --max_rank=16 --dtype=bfloat16
+    for seed in 11 12 13 14; do
+        python launch/collect_demos.py --config=configs/arena.py:many_demos \
+            --config.suite.arena.task_seed=$seed --workdir=runs/demos$seed
+    done
+    python launch/import_demos.py --workdir=runs/arena_many \
+        --merge=runs/demos11,runs/demos12,runs/demos13,runs/demos14
+    python launch/train_bc.py --config=configs/arena.py:many_demos --workdir=runs/arena_many
 
 `:short_bc` trains the adapter in the package on 22 templates with short episodes until validation
 success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for evaluation.
@@ -170,6 +183,28 @@ _ALL_TURNS = replace(
     bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=200, eval_interval=150),
 )
 
+# 7,423 demonstrations twice, where the stages before have 2,895 in all.
+_MANY_DEMOS = replace(
+    _ALL_TURNS,
+    # Of the export above.
+    policy=PolicyConfig(path="runs/arena_all/rank16", dtype="bfloat16"),
+    # The adapter in the package is this one, so it keeps its rank.
+    lora=replace(_ALL_TURNS.lora, create_new_adapter=False),
+    mesh=MeshConfig(microbatch_rows_per_device=8),
+    suite=replace(
+        _ALL_TURNS.suite,
+        arena=replace(_ALL_TURNS.suite.arena, task_seed=11, num_generated_tasks=2_000),
+    ),
+    bc=replace(
+        _ALL_TURNS.bc,
+        epochs=2,
+        batch_episodes=8,
+        eval_decisions=128,
+        eval_interval=900,
+        checkpoint_interval=500,
+    ),
+)
+
 # Templates with the fewest tokens per episode: experts solve them in two or three actions, on pages
 # of up to 310 tokens. Those with few tasks are left out.
 _SHORT_TEMPLATES = (
@@ -246,6 +281,7 @@ _VARIANTS = {
     "first_turns": _FIRST_TURNS,
     "three_turns": _THREE_TURNS,
     "all_turns": _ALL_TURNS,
+    "many_demos": _MANY_DEMOS,
     "short_bc": _SHORT_BC,
     "short": _SHORT,
 }

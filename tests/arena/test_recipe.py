@@ -32,10 +32,10 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
     stages = [
         config.from_config_dict(get_config(name))
-        for name in ("first_turns", "three_turns", "all_turns")
+        for name in ("first_turns", "three_turns", "all_turns", "many_demos")
     ]
-    assert [cfg.bc.turns_per_demo for cfg in stages] == [1, 3, 0]
-    assert len({cfg.suite.arena.task_seed for cfg in stages}) == 3
+    assert [cfg.bc.turns_per_demo for cfg in stages] == [1, 3, 0, 0]
+    assert len({cfg.suite.arena.task_seed for cfg in stages}) == 4
     # Each stage starts from the adapter of the one before, in the workdir of its command.
     doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
     for cfg in stages[1:]:
