@@ -198,9 +198,11 @@ def summary() -> str:
         ]
         for title, (baseline, candidate) in stages.items()
     ]
-    arena_bc = Run(RUNS / "arena" / "three_turns_then_all").evals["295_greedy"]
-    title = "SmolLM2-135M, the 165 test tasks of these sites, greedy"
-    rows.append([title, str(arena_bc["n"]), f"{interval(arena_bc)}, not converged", "", ""])
+    arena_bc = Run(RUNS / "arena" / "many_demos").evals
+    for name, suffix in {"sampled": "", "greedy": ", greedy"}.items():
+        evaluation = arena_bc[f"1856_{name}"]
+        title = f"SmolLM2-135M, the 165 test tasks of these sites{suffix}"
+        rows.append([title, str(evaluation["n"]), interval(evaluation), "", ""])
     header = ["policy and tasks", "episodes", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
     return table_of(header, rows)
 
