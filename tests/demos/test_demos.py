@@ -86,10 +86,11 @@ def demos_dir(tmp_path: Path) -> Path:
 def test_merge_keeps_first_demonstration_of_each_task(tmp_path):
     for name, numbers in {"a": (1, 2), "b": (2, 3)}.items():
         store(tmp_path / name, [episode(number, turns=1 + (name == "b")) for number in numbers])
-    kept, skipped = demos.merge([tmp_path / "a", tmp_path / "b"])
-    assert [(demo.task.seed, len(demo.turns)) for demo in kept] == [(1, 1), (2, 1), (3, 2)]
-    assert list(skipped.values()) == [1]
-    assert demos.merge([tmp_path / "a"])[1] == {}
+    merged = demos.merge([tmp_path / "a", tmp_path / "b"])
+    kept = [(demo.task.seed, len(demo.turns)) for demo in merged.demonstrations]
+    assert kept == [(1, 1), (2, 1), (3, 2)]
+    assert list(merged.skipped.values()) == [1]
+    assert demos.merge([tmp_path / "a"]).skipped == {}
     with pytest.raises(demos.DemosError, match="no demonstrations in"):
         demos.merge([tmp_path / "a", tmp_path / "missing"])
 

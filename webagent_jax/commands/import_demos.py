@@ -38,10 +38,9 @@ def main(argv: Sequence[str]) -> None:
         raise ConfigError("set one of --webrl=FILE and --merge=WORKDIR,WORKDIR")
     if _WEBRL.value:
         imported = webrl.load(_WEBRL.value)
-        kept, skipped = imported.demonstrations, imported.skipped
     else:
-        kept, skipped = demos.merge([Path(workdir) / "demos" for workdir in _MERGE.value])
-    demos.write(directory, kept)
-    print(f"{len(kept)} demonstrations in {directory}")
-    for reason, count in skipped.items():
+        imported = demos.merge([Path(workdir) / "demos" for workdir in _MERGE.value])
+    demos.write(directory, imported.demonstrations)
+    print(f"{len(imported.demonstrations)} demonstrations in {directory}")
+    for reason, count in imported.skipped.items():
         print(f"{count} skipped: {reason}")

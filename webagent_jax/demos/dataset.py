@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,6 +80,14 @@ class WebagentDemos(tfds.core.GeneratorBasedBuilder):
         """Log nothing: the dataset has no download."""
 
     _log_download_done = _log_download_bytes
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Result of an import: demonstrations and the number of skipped episodes."""
+
+    demonstrations: tuple[Demonstration, ...]
+    skipped: Mapping[str, int]  # number of episodes by reason
 
 
 class Demonstrations:
@@ -175,10 +184,8 @@ def read(directory: Path) -> Demonstrations:
     return Demonstrations(source, directory)
 
 
-def merge(
-    directories: Sequence[Path],
-) -> tuple[tuple[Demonstration, ...], Mapping[str, int]]:
-    """Return the demonstrations of several directories, one per task, and the numbers of skipped.
+def merge(directories: Sequence[Path]) -> Imported:
+    """Return the demonstrations of several directories, one per task.
 
     Tasks are equal if suite, instruction, start page and seed are.
 
@@ -196,7 +203,7 @@ def merge(
         kept.setdefault((demo.task.suite, demo.intent, demo.task.start_url, demo.task.seed), demo)
     repeated = count - len(kept)
     skipped = {"the task has an earlier demonstration": repeated} if repeated else {}
-    return tuple(kept.values()), skipped
+    return Imported(tuple(kept.values()), skipped)
 
 
 def _dataset_dir(directory: Path) -> Path | None:

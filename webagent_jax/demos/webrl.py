@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from webagent_jax.agent import TEMPLATES, actions
-from webagent_jax.demos.dataset import DemosError
+from webagent_jax.demos.dataset import DemosError, Imported
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn
 from webagent_jax.types import ActionKind, Decision, Observation, ParseError, Task
 from webagent_jax.unicode import to_well_formed
@@ -29,14 +29,6 @@ _PLACEHOLDER = TEMPLATES["webarena"].placeholder
 _TASK = re.compile(r"\s*Task Instruction:\s*(?P<intent>.*?)\s*(?=^Round \d+\s*$|\Z)", re.S | re.M)
 _ROUND = re.compile(r"\s*Round \d+\s*\n")
 _HUMAN_ROLES, _MODEL_ROLES = ("human", "user"), ("gpt", "assistant")
-
-
-@dataclass(frozen=True)
-class Imported:
-    """Result of an import: demonstrations and the number of skipped episodes."""
-
-    demonstrations: tuple[Demonstration, ...]
-    skipped: Mapping[str, int]  # number of episodes by reason
 
 
 @dataclass
