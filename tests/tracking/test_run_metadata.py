@@ -6,10 +6,11 @@ import dataclasses
 import json
 from pathlib import Path
 
+import jax
 import pytest
 
 from webagent_jax import distributed
-from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, PromptConfig, RunConfig
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.workdir_lock import hold_lock
@@ -37,6 +38,16 @@ def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
         run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "evaluate")
     content = json.loads((tmp_path / "config.json").read_text())
     assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
+
+
+@pytest.mark.parametrize("kind", ["weights", "openai"])
+def test_config_contains_devices_of_local_policies(tmp_path: Path, kind) -> None:
+    policy = PolicyConfig(kind=kind, endpoint=EndpointConfig(url="http://x/v1", model="m"))
+    cfg = RunConfig(policy=policy, prompt=PromptConfig(template="webarena"))
+    run_metadata.init_workdir(tmp_path, cfg, "evaluate")
+    hardware = json.loads((tmp_path / "config.json").read_text())["hardware"]
+    expected = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    assert hardware.get("devices") == (expected if kind == "weights" else None)
 
 
 def test_process_with_other_config_is_an_error(tmp_path: Path, monkeypatch) -> None:

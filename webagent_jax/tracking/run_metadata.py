@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +38,8 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
         "workdir": str(workdir),
         "config": dataclasses.asdict(cfg),
         "commit": commit(),
-        "hardware": hardware(),
+        # An endpoint may use the devices of this machine, and JAX would take their memory.
+        "hardware": hardware() | (devices() if cfg.policy.kind == "weights" else {}),
     }
     atomic_files.make_workdir(workdir)
     atomic_files.write_json(path, content)
@@ -117,6 +119,17 @@ def hardware() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(memory, 1),
         "python": platform.python_version(),
+    }
+
+
+def devices() -> dict[str, Any]:
+    """Return JAX version, and number and kind of the devices of all processes."""
+    import jax
+
+    kinds = Counter(device.device_kind for device in jax.devices())
+    return {
+        "jax": jax.__version__,
+        "devices": ", ".join(f"{count} x {kind}" for kind, count in kinds.items()),
     }
 
 
