@@ -19,6 +19,7 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -342,6 +343,24 @@ def bc_decisions() -> str:
         for step, train, held_out in zip(run.series(kinds[0])[0], *columns, strict=True):
             rows.append([run.commit, run.name, str(step), percent(train), percent(held_out)])
     return table_of(["commit", "run", "update", "trained on, %", "held out, %"], rows)
+
+
+def arena_sites() -> str:
+    """Return the table of successes by site of the greedy evaluations in the table `arena`."""
+    evaluations = {
+        run.name: evaluation["rewards"]
+        for run in load_runs("arena")
+        for name, evaluation in run.evals.items()
+        if name.endswith("_greedy")
+    }
+    # arena/SITE/TEMPLATE/NUMBER; "across" has the tasks of several sites.
+    tasks = {task: task.split("/")[1] for task in next(iter(evaluations.values()))}
+    sites = Counter(tasks.values())
+    rows = [["tasks", *(str(count) for count in sites.values())]]
+    for name, rewards in evaluations.items():
+        won = Counter(tasks[task] for task, reward in rewards.items() if reward)
+        rows.append([f"`{name}`", *(str(won[site]) for site in sites)])
+    return table_of(["success by site", *sites], rows)
 
 
 def decisions_and_success(table: str, evaluations: dict[str, str]) -> str:
@@ -677,6 +696,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,
     "arena": arena,
+    "arena_sites": arena_sites,
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
