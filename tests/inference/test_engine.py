@@ -183,6 +183,19 @@ def test_completions_are_independent_of_steps_per_dispatch(single_completions):
             _assert_equal(future.result(TIMEOUT), expected)
 
 
+def test_waiting_requests_refill_a_sixteenth_of_the_slots_at_once():
+    limits = [2, 4, *[12] * 30, 4, 4]
+    with inference.Engine(CONFIG, PARAMS, slots=32, max_model_len=64) as engine:
+        engine.sleep()
+        futures = [engine.submit([1], max_new_tokens=limit) for limit in limits]
+        engine.wake_up()
+        for future, limit in zip(futures, limits, strict=True):
+            assert len(future.result(TIMEOUT).token_ids) == limit
+        stats = engine.stats()
+    # The first dispatch ends at step 4, when a second slot has finished, not at step 2.
+    assert (stats.dispatches, stats.decode_steps) == (2, 12)
+
+
 @pytest.mark.parametrize("unread", [1, 2])
 def test_completions_are_independent_of_unread_dispatches(single_completions, unread, monkeypatch):
     monkeypatch.setattr(engine_module, "_max_unread_dispatches", lambda: unread)

@@ -24,6 +24,7 @@ SHAPES = EngineShapes(
     decode_attention="xla",
     kv_layout="transposed",
     decode_steps=3,
+    refill_slots=1,
     sequential_slots=True,
 )
 

@@ -29,6 +29,9 @@ _PAGES_PER_BLOCK = {False: 2, True: 8}
 # Decode attention: accelerators read many pages at once; a CPU also computes their padding.
 _CPU_DECODE_PAGES_PER_BLOCK = 2
 _DECODE_PAGES_PER_BLOCK = 32
+# With many slots, one of them finishes in almost every step. To refill several at once saves
+# dispatches, and leaves a slot idle for few steps.
+_SLOTS_PER_REFILL = 16
 _REGISTER_WIDTH = 128  # numbers per register row of a TPU
 # Size of the params that stay in the CPU cache. Up to it, a decode step processes the slots
 # sequentially: that costs no more, and idle slots cost nothing. Larger params are read once for all
@@ -52,6 +55,7 @@ class EngineShapes:
     decode_attention: Implementation  # attention of a decode step to the pages
     kv_layout: kv.Layout  # layout of the pages of the KV cache
     decode_steps: int  # maximum number of decode steps per dispatch
+    refill_slots: int  # finished slots at which a dispatch ends if requests wait
     sequential_slots: bool  # whether a decode step processes the slots one after another
     shared_prefix_tokens: int = 0  # length of the shared prefix, which is stored once
 
@@ -148,6 +152,7 @@ class EngineShapes:
             decode_attention=_decode_attention(config, platform),
             kv_layout=_kv_layout(config, platform),
             decode_steps=decode_steps,
+            refill_slots=max(1, slots // _SLOTS_PER_REFILL),
             sequential_slots=is_cpu and fits_cpu_cache(config),
             shared_prefix_tokens=shared_prefix_tokens,
         )

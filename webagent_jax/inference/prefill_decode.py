@@ -246,12 +246,13 @@ def decode(
     has_queue: Array,
     *,
     steps: int,
+    refill_slots: int,
     sequential_slots: bool,
     attend_to_pages: PagedAttentionFn,
 ) -> tuple[DecodeState, DecodeOutput]:
     """Run up to `steps` decode steps and return the new state and the sampled tokens.
 
-    Decoding stops early when every slot is finished, or when any slot is while requests wait.
+    Decoding stops early when every slot is finished, or `refill_slots` of them while requests wait.
 
     Args:
         config: architecture of the policy.
@@ -260,6 +261,7 @@ def decode(
         control: int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`).
         has_queue: bool, whether requests wait for a slot.
         steps: maximum number of tokens per slot.
+        refill_slots: number of finished slots at which waiting requests interrupt the steps.
         sequential_slots: whether the layers process the slots one after another. The cost of the
             layers is then proportional to the number of active slots; the unembedding, which is
             most of the params of a small policy, is read once for all slots. In both modes a slot
@@ -288,7 +290,7 @@ def decode(
 
     def should_continue(carry: tuple[DecodeState, DecodeOutput]) -> Array:
         state, output = carry
-        can_refill = has_queue & jnp.any(output.is_finished)
+        can_refill = has_queue & (jnp.sum(output.is_finished) >= refill_slots)
         return (output.steps < steps) & jnp.any(state.is_active) & ~can_refill
 
     def step(carry: tuple[DecodeState, DecodeOutput]) -> tuple[DecodeState, DecodeOutput]:

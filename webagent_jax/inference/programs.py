@@ -260,6 +260,7 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         prefill_decode.decode,
         config,
         steps=shapes.decode_steps,
+        refill_slots=shapes.refill_slots,
         sequential_slots=shapes.sequential_slots,
         attend_to_pages=attend(shapes.decode_pages_per_block, shapes.decode_attention),
     )
