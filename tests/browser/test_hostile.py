@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.async_api import Error as PlaywrightError
 
 from tests.browser.conftest import Site, find_full_browser
 from tests.browser.hostile_site import HostileSite
-from webagent_jax.browser import BrowserPool, Session, chromium
+from webagent_jax.browser import BrowserPool, Session, chromium, injected
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -171,3 +173,20 @@ def test_pending_request_does_not_block_page_or_frame(
         assert session.observe().text == "button In [1]"
         assert session.act(Action(ActionKind.CLICK, "1")) is None
         assert session.observe().text == "button Done [1]"
+
+
+def test_page_that_navigates_again_and_again_settles(
+    session: Session, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, calls = injected.call, []
+
+    async def interrupted_call(page: Any, function: str, *arguments: Any, **options: Any) -> Any:
+        calls.append(function)
+        if calls.count("quiet") <= 3 and function == "quiet":
+            raise PlaywrightError("Execution context was destroyed, because of a navigation")
+        return await call(page, function, *arguments, **options)
+
+    monkeypatch.setattr(injected, "call", interrupted_call)
+    session.goto(site.add_page("<p>loaded</p>"))
+    assert calls.count("quiet") == 4
+    assert "loaded" in session.observe().text

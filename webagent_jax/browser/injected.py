@@ -48,6 +48,11 @@ _NAVIGATION_ERRORS = (
 _MAX_TRIES = 6
 
 
+def is_navigation_error(error: PlaywrightError) -> bool:
+    """Return whether a call failed because the page or frame navigated."""
+    return any(words in str(error) for words in _NAVIGATION_ERRORS)
+
+
 async def evaluate(page: Page | Frame, script: str, argument: Any, timeout: float) -> Any:
     """Evaluate a script in the page, and run it again if the page navigates.
 
@@ -61,7 +66,7 @@ async def evaluate(page: Page | Frame, script: str, argument: Any, timeout: floa
         try:
             return await page.evaluate(script, argument)
         except PlaywrightError as error:
-            if not any(words in str(error) for words in _NAVIGATION_ERRORS):
+            if not is_navigation_error(error):
                 raise
         # The script ran in a document that is gone; it runs again in the next one.
         await page.wait_for_load_state("domcontentloaded", timeout=timeout * 1000)

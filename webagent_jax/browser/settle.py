@@ -120,10 +120,12 @@ async def settle(page: Page, tracker: RequestTracker, timeout: float) -> bool:
                 opens_tab |= await asyncio.wait_for(quiet, remaining + _SLACK_SECONDS)
             except (TimeoutError, PlaywrightTimeout):
                 return opens_tab  # the observation contains what has loaded so far
-            except PlaywrightError:
+            except PlaywrightError as error:
                 if page.is_closed():
                     return opens_tab  # a tab that closed itself
-                raise
+                if not injected.is_navigation_error(error):
+                    raise
+                continue  # a page that navigates again and again
         # 2. Scripts may have sent requests meanwhile; both conditions must hold at the same time.
         if not tracker.is_busy:
             return opens_tab
