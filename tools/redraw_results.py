@@ -706,6 +706,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_templates": partial(arena_short_templates, "sampled"),
     "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
+    "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
     "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
