@@ -87,6 +87,7 @@ def store(workdir: Path, folder: Path) -> None:
         stored = {name: evaluation[name] for name in EVAL_FIELDS} | small_evaluation(evaluation)
         if "by_max_turns" in evaluation:
             stored["by_max_turns"] = evaluation["by_max_turns"]
+        stored["turns"] = {task["task_id"]: task["turns"] for task in evaluation["tasks"]}
         folder.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -283,6 +284,24 @@ def _turn_limits() -> dict[str, list[Json]]:
     """Return the success by turn limit of BC and M-GRPO, of the one seed that has it."""
     (run,) = (run for run in load_runs("quickstart") if "grpo_turns" in run.evals)
     return {NAMES[stage]: run.evals[f"{stage}_turns"]["by_max_turns"] for stage in STAGES[1:]}
+
+
+def arena_turn_limits() -> str:
+    """Return the table of success on the arena by turn limit, from the turns of each episode."""
+    evals = Run(RUNS / "arena" / "many_demos").evals
+    limits = (2, 4, 6, 8, 10, 12, 14, 16)
+    rows = []
+    for name, title in {"greedy": "greedy", "sampled": "temperature 1"}.items():
+        evaluation = evals[f"1856_{name}"]
+        rows.append([title])
+        for limit in limits:
+            # A longer episode is a failure, as in `episode_stats.success_within_turns`.
+            rewards = [
+                reward if evaluation["turns"][task] <= limit else 0.0
+                for task, reward in evaluation["rewards"].items()
+            ]
+            rows[-1].append(pooled([{"rewards": dict(enumerate(rewards))}]))
+    return table_of(["success, %, by turn limit", *map(str, limits)], rows)
 
 
 def quickstart_pages() -> str:
@@ -689,6 +708,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quickstart_train_split": partial(quickstart_evals, "train_split"),
     "quickstart_pages": quickstart_pages,
     "turn_limits": turn_limits,
+    "arena_turn_limits": arena_turn_limits,
     "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
     "quickstart_two_demos_tasks": quickstart_tasks,

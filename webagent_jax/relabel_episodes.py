@@ -65,13 +65,14 @@ def relabel_episodes(
             f"only the arena has templates to relabel with, not {cfg.suite.label}: "
             "use a config with suite.name=arena"
         )
-    candidates = _find_candidates(cfg, failures, tasks_per_template)
-    progress.log(f"{len(failures)} failed episodes: {len(candidates)} tasks that they may solve")
-    if not candidates:
-        raise ConfigError(
-            "no failed episode may solve another task: draw more tasks with --tasks_per_template"
-        )
+    # Before the search, which takes minutes: it reports a missing policy or browser.
     with RolloutRuntime(cfg, progress) as runtime:
+        candidates = _find_candidates(cfg, failures, tasks_per_template, progress)
+        progress.log(f"{len(failures)} failed episodes: {len(candidates)} possible other tasks")
+        if not candidates:
+            raise ConfigError(
+                "no failed episode may solve another task: increase --tasks_per_template"
+            )
         jobs = [
             _replay_job(cfg, runtime, candidate, index)
             for index, candidate in enumerate(candidates)
@@ -88,13 +89,17 @@ def relabel_episodes(
 
 
 def _find_candidates(
-    cfg: RunConfig, failures: Sequence[Episode], tasks_per_template: int
+    cfg: RunConfig, failures: Sequence[Episode], tasks_per_template: int, progress: Progress
 ) -> list[Candidate]:
     """Return the candidates of all failures without duplicates."""
     groups = {episode.task.id.split("/")[1] for episode in failures}
     seed = seeds.derive_seed(cfg.seed, RandomStream.HINDSIGHT)
     index = HindsightIndex(groups, tasks_per_template, seed)
-    candidates = [candidate for episode in failures for candidate in index.candidates(episode)]
+    candidates: list[Candidate] = []
+    progress.start_phase("search for tasks", len(failures), "episodes")
+    for episode in failures:
+        candidates += index.candidates(episode)
+        progress.advance()
     by_actions = {
         (c.task.id, c.answer, tuple(step.action for step in c.steps)): c
         for c in reversed(candidates)
