@@ -245,6 +245,48 @@ def quickstart_evals(name: str) -> str:
     return table_of(["seed", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
 
 
+def full_history() -> str:
+    """Return the table of the quickstart with all pages in the prompts, against one page."""
+    full = load_runs("quickstart_full_history")
+    compressed = [Run(RUNS / "quickstart" / run.name).summary for run in full]
+    rows = []
+    for stage in STAGES[1:]:
+        pairs = [
+            (one[stage], run.evals[stage]) for one, run in zip(compressed, full, strict=True)
+        ]
+        one_page, all_pages = ([pair[i] for pair in pairs] for i in range(2))
+        for side, name in ((one_page, "current page"), (all_pages, "all pages")):
+            rates = [percent(evaluation["success_rate"]) for evaluation in side]
+            rows.append([f"{NAMES[stage]}, {name}", *rates, pooled(side), ""])
+        rows[-1][-1] = pooled_gain(one_page, all_pages)
+    header = ["success, % of 408", *(run.name.replace("seed", "seed ") for run in full)]
+    return table_of([*header, "all", "minus current page, paired"], rows)
+
+
+def full_history_tokens() -> str:
+    """Return the table of tokens per training episode with all pages, against one page."""
+    full = load_runs("quickstart_full_history")
+    one_page = [_read_jsonl(RUNS / "quickstart" / run.name / "grpo_metrics.jsonl") for run in full]
+    rows = []
+    for name, runs in (("current page", one_page), ("all pages", [run.metrics for run in full])):
+        updates = [update for run in runs for update in run]
+        episodes = sum(update["episodes/total"] for update in updates)
+        prompt = sum(update["engine/prompt_tokens"] for update in updates) / episodes
+        prefill = (
+            sum(
+                update["engine/prompt_tokens"] * update["engine/prefill_computed_fraction"]
+                for update in updates
+            )
+            / episodes
+        )
+        sampled = sum(update["engine/sampled_tokens"] for update in updates) / episodes
+        shared = mean(update["packing/shared_token_fraction"] for update in updates)
+        cells = (prompt, prefill, sampled, (prompt + sampled) * (1 - shared))
+        rows.append([name, *(f"{cell:.0f}" for cell in cells)])
+    header = ["tokens per episode", "prompts", "computed by the engine", "sampled"]
+    return table_of([*header, "in forest rows"], rows)
+
+
 def quickstart_tasks() -> str:
     """Return the table of the success rates of the earlier quickstart by task."""
     runs = load_runs("quickstart_two_demos")
@@ -712,6 +754,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
     "quickstart_two_demos_tasks": quickstart_tasks,
+    "full_history": full_history,
+    "full_history_tokens": full_history_tokens,
     "bc_quickstart": bc_quickstart,
     "bc_decisions": bc_decisions,
     "arena_shop": arena_shop,

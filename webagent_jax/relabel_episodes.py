@@ -92,11 +92,11 @@ def _find_candidates(
     cfg: RunConfig, failures: Sequence[Episode], tasks_per_template: int, progress: Progress
 ) -> list[Candidate]:
     """Return the candidates of all failures without duplicates."""
+    progress.start_phase("search for tasks", len(failures), "episodes")
     groups = {episode.task.id.split("/")[1] for episode in failures}
     seed = seeds.derive_seed(cfg.seed, RandomStream.HINDSIGHT)
     index = HindsightIndex(groups, tasks_per_template, seed)
     candidates: list[Candidate] = []
-    progress.start_phase("search for tasks", len(failures), "episodes")
     for episode in failures:
         candidates += index.candidates(episode)
         progress.advance()
