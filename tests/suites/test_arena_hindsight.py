@@ -183,3 +183,9 @@ def test_other_suite_is_refused(tmp_path: Path) -> None:
     miniwob = replace(CONFIG, suite=replace(CONFIG.suite, name="miniwob", tasks=()))
     with pytest.raises(ConfigError, match="only the arena"):
         relabel_episodes(miniwob, [], tmp_path, NullProgress(), 3)
+
+
+def test_missing_policy_is_reported_before_the_search(tmp_path: Path) -> None:
+    missing = replace(CONFIG, policy=replace(CONFIG.policy, path=str(tmp_path / "policy")))
+    with pytest.raises(ConfigError, match="no policy at"):
+        relabel_episodes(missing, [], tmp_path / "demos", NullProgress(), 3)
