@@ -538,6 +538,25 @@ def arena_short_bc() -> str:
     return table_of(header, rows)
 
 
+def arena_short_hindsight() -> str:
+    """Return the table of BC on episodes of M-GRPO, with and without relabeled failures."""
+    runs = {run.name: run for run in load_runs("arena_short_hindsight")}
+    start = Run(RUNS / "arena_short" / "bc").evals["sampled"]
+    successes, mixed = (runs[name].evals["sampled"] for name in ("successes", "mixed"))
+    rows = [
+        ["start", interval(start), "", ""],
+        ["successes", interval(successes), gain_over(start, successes), ""],
+        [
+            "relabeled failures and successes",
+            interval(mixed),
+            gain_over(start, mixed),
+            gain_over(successes, mixed),
+        ],
+    ]
+    header = ["demonstrations", f"success, % of {start['n']}", "minus start, paired"]
+    return table_of([*header, "minus successes, paired"], rows)
+
+
 def arena_short_adaptive() -> str:
     """Return the table of uniform and adaptive task sampling on the short arena tasks."""
     runs = {run.name: run for run in load_runs("arena_short")}
@@ -664,9 +683,12 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
     evals, metrics = load_variants(baseline, folder, default)
     seeds = list(evals["BC"])
 
+    # Differences to BC, to the default and to the options of the paper, where they ran.
+    references = [name for name in ("BC", default, "`paper`") if name in evals]
+
     def gain_of(name: str, other: str) -> str:
-        same_seeds = [evals[other][seed] for seed in evals[name]]
-        return pooled_gain(same_seeds, list(evals[name].values()))
+        seeds_of_both = [seed for seed in evals[name] if seed in evals[other]]
+        return pooled_gain(*([evals[one][seed] for seed in seeds_of_both] for one in (other, name)))
 
     rows = []
     for name, by_seed in evals.items():
@@ -674,17 +696,16 @@ def variants_of(baseline: str, folder: str, default: str = "default") -> str:
         row = [name, *(percent(rates[seed]) if seed in rates else "" for seed in seeds)]
         row.append(percent(sum(rates.values()) / len(rates)))
         if name == "BC":
-            rows.append([*row, "", "", "", ""])
+            rows.append([*row, *[""] * (len(references) + 2)])
             continue
         updates = [update for run in metrics[name] for update in run]
         episodes = sum(update["episodes/total"] for update in updates) / len(rates)
         trained = sum(update["groups/kept_fraction"] for update in updates) / len(updates)
-        row.append(gain_of(name, "BC"))
-        row.append("" if name == default else gain_of(name, default))
+        row += ["" if name == other else gain_of(name, other) for other in references]
         rows.append([*row, f"{episodes:,.0f}", percent(trained)])
     header = ["success, % of 408", *(seed.replace("seed", "seed ") for seed in seeds), "mean"]
-    header += ["minus BC, paired", f"minus {default}, paired", "episodes", "groups trained on, %"]
-    return table_of(header, rows)
+    header += [f"minus {name}, paired" for name in references]
+    return table_of([*header, "episodes", "groups trained on, %"], rows)
 
 
 def training_curves(baseline: str, folder: str, default: str = "default") -> Figure:
@@ -767,6 +788,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_bc": arena_short_bc,
     "arena_short_rl": partial(short_rl, "arena_short"),
     "arena_short_adaptive": arena_short_adaptive,
+    "arena_short_hindsight": arena_short_hindsight,
     "arena_short_templates": partial(arena_short_templates, "sampled"),
     "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
