@@ -251,9 +251,7 @@ def full_history() -> str:
     compressed = [Run(RUNS / "quickstart" / run.name).summary for run in full]
     rows = []
     for stage in STAGES[1:]:
-        pairs = [
-            (one[stage], run.evals[stage]) for one, run in zip(compressed, full, strict=True)
-        ]
+        pairs = [(one[stage], run.evals[stage]) for one, run in zip(compressed, full, strict=True)]
         one_page, all_pages = ([pair[i] for pair in pairs] for i in range(2))
         for side, name in ((one_page, "current page"), (all_pages, "all pages")):
             rates = [percent(evaluation["success_rate"]) for evaluation in side]
