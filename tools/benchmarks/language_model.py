@@ -3,7 +3,8 @@
 The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and one
 read of its weights per decode step at the memory bandwidth. Each program runs with float32 and, if
 the CPU has them, with bfloat16 matmuls (`policy.matmul_dtype`); rate and weights of the floor are
-those of the dtype. Baselines are transformers on torch, in float32 and, with AVX512, bfloat16, and
+those of the dtype. The largest engine also samples with LoRA adapters, as in rollouts, against the
+floor without them. Baselines are transformers on torch, in float32 and, with AVX512, bfloat16, and
 llama.cpp with the weights of a GGUF file.
 """
 
@@ -24,7 +25,7 @@ from tools.benchmarks.episodes import Shape, branches
 from webagent_jax import learn, policy
 from webagent_jax.config import GRPOConfig, OptimizerConfig
 from webagent_jax.inference import Engine
-from webagent_jax.policy import ModelConfig, Params, flops, matmul
+from webagent_jax.policy import ModelConfig, Params, flops, lora, matmul
 from webagent_jax.types import Completion, ForestRows
 
 _ROW_TOKENS = 512
@@ -32,12 +33,13 @@ _SHAPE = Shape(system=120, turns=4, page=(60, 100))  # turns that fit the row
 _SLOTS = (1, 16)
 _PROMPT, _NEW_TOKENS = 384, 32
 _DECODE_PROMPT = 8  # short, so that nearly all of the time is decoding
+_RANK = 16  # of the adapters of `configs/arena.py:smollm2`
 
 
 def run(
     repeats: int, policy_path: str, baseline_python: str = "", llama_cpp: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield one result per dtype for the update, and two for each number of engine slots.
+    """Yield one result per dtype for the update, and two for each engine.
 
     Args:
         repeats: number of runs per measurement.
@@ -75,6 +77,10 @@ def run(
             with Engine(variant, params, slots=slots, max_model_len=_ROW_TOKENS) as engine:
                 for name, result in _sampling(variant, engine, slots, repeats, peak):
                     yield dtype | _with_baselines(baselines, f"{name} {slots}", result)
+        adapted = _attach_adapters(params)
+        with Engine(variant, adapted, slots=_SLOTS[-1], max_model_len=_ROW_TOKENS) as engine:
+            for _, result in _sampling(variant, engine, _SLOTS[-1], repeats, peak):
+                yield dtype | result | {"name": f"{result['name']}, with adapters"}
 
 
 def _matmul_variants(config: ModelConfig) -> Iterator[tuple[ModelConfig, float]]:
@@ -83,6 +89,13 @@ def _matmul_variants(config: ModelConfig) -> Iterator[tuple[ModelConfig, float]]
     if matmul.is_supported():
         rate = timing.matmul_rate(partial(matmul.matmul, 1))
         yield replace(config, matmul_dtype="bfloat16"), rate
+
+
+def _attach_adapters(params: Params) -> Params:
+    """Return the params with new adapters of all projections."""
+    adapters = lora.init(params, jax.random.key(0), rank=_RANK, projections=lora.PROJECTIONS)
+    attached: Params = lora.attach(lora.FrozenBase(params, scale=2.0), adapters)
+    return attached
 
 
 def _with_baselines(
