@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from webagent_jax import demos, seeds
+from webagent_jax import demos, logged_episodes, seeds
 from webagent_jax.arena.task import eval_kind
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.rollout import ExpertAgent, Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
 from webagent_jax.suites.arena_hindsight import Candidate, HindsightIndex, ReplaySource
-from webagent_jax.tracking import episode_log
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import Episode, Outcome
 
@@ -25,13 +24,11 @@ def read_failures(run: Path) -> list[Episode]:
     Raises:
         ConfigError: the folder contains no episode logs, or no failure on the arena.
     """
-    logs = sorted((run / "episodes").glob("*.jsonl"))
-    if not logs:
-        raise ConfigError(
-            f"{run}/episodes has no logs: pass the workdir of a training on the arena"
-        )
-    episodes = (episode for log in logs for episode in episode_log.read_episodes(log))
-    failures = [e for e in episodes if e.reward == 0 and e.task.suite == "arena"]
+    failures = [
+        episode
+        for episode in logged_episodes.read_logs(run)
+        if episode.reward == 0 and episode.task.suite == "arena"
+    ]
     if not failures:
         raise ConfigError(f"{run} has no episode on the arena with reward 0: nothing to relabel")
     return failures
@@ -81,7 +78,7 @@ def relabel_episodes(
         episodes = runtime.run(jobs, lambda episode: progress.advance())
     solved = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     progress.log(f"{len(solved)} of {len(episodes)} replays solve their task")
-    demonstrations = _shortest_by_task(solved)
+    demonstrations = logged_episodes.shortest_by_task(solved)
     kinds = Counter(eval_kind(dict(episode.task.eval)) for episode in demonstrations)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     progress.log(f"tasks by the kind of their evaluation: {counts}")
@@ -105,16 +102,6 @@ def _find_candidates(
         for c in reversed(candidates)
     }
     return list(reversed(by_actions.values()))
-
-
-def _shortest_by_task(episodes: Iterable[Episode]) -> list[Episode]:
-    """Return one episode of each task, with the fewest turns."""
-    shortest: dict[str, Episode] = {}
-    for episode in episodes:
-        known = shortest.get(episode.task.id)
-        if known is None or len(episode.turns) < len(known.turns):
-            shortest[episode.task.id] = episode
-    return list(shortest.values())
 
 
 def _replay_job(cfg: RunConfig, runtime: RolloutRuntime, candidate: Candidate, index: int) -> Job:

@@ -33,7 +33,7 @@ COMMANDS = {
     "serve-arena": "serve the sites of the arena for manual use",
     "serve-env": "serve the environments of a suite with OpenEnv's protocol",
     "import weights": "import a Hugging Face directory or a GGUF file",
-    "import demos": "import WebRL conversations as demonstrations, or join those of workdirs",
+    "import demos": "write demonstrations from WebRL, successful episodes, or other workdirs",
     "export": "export a checkpoint as a Hugging Face directory or a PEFT adapter",
     "compile-check": "compile the programs of a run for a TPU topology",
     "pretrain-tiny": "pretrain webagent-tiny from random params",

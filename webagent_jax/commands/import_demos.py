@@ -1,8 +1,13 @@
-r"""Write demonstrations for behavior cloning from WebRL conversations or from other workdirs.
+r"""Write demonstrations for BC from WebRL conversations, trainings, or other demonstrations.
 
 webagent import demos --webrl=web_policy_sft.json --workdir=runs/r1/bc
 webagent train bc --config=webagent_r1:r1 --workdir=runs/r1/bc \
     --config.policy.path=weights/Qwen2.5-3B-Instruct
+
+--successes takes the shortest success of each task from the episodes of trainings (rejection
+sampling, a step of expert iteration):
+
+webagent import demos --successes=runs/grpo --workdir=runs/bc2
 
 --merge joins demonstrations that were collected separately, for example on several machines:
 
@@ -20,6 +25,9 @@ from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
 
 _WEBRL = flags.DEFINE_string("webrl", None, "JSON file of WebRL conversations.")
+_SUCCESSES = flags.DEFINE_list(
+    "successes", [], "Workdirs of trainings whose successful episodes to write, one per task."
+)
 _MERGE = flags.DEFINE_list(
     "merge",
     [],
@@ -30,14 +38,18 @@ _MERGE = flags.DEFINE_list(
 
 def main(argv: Sequence[str]) -> None:
     """Write the demonstrations and print the number of skipped ones."""
-    from webagent_jax import demos
+    from webagent_jax import demos, logged_episodes
     from webagent_jax.demos import webrl
 
     directory = parse_workdir(argv) / "demos"
-    if (_WEBRL.value is None) == (not _MERGE.value):
-        raise ConfigError("set one of --webrl=FILE and --merge=WORKDIR,WORKDIR")
+    if sum(map(bool, (_WEBRL.value, _SUCCESSES.value, _MERGE.value))) != 1:
+        raise ConfigError(
+            "set one of --webrl=FILE, --successes=WORKDIR,WORKDIR and --merge=WORKDIR,WORKDIR"
+        )
     if _WEBRL.value:
         imported = webrl.load(_WEBRL.value)
+    elif _SUCCESSES.value:
+        imported = logged_episodes.import_successes(list(map(Path, _SUCCESSES.value)))
     else:
         imported = demos.merge([Path(workdir) / "demos" for workdir in _MERGE.value])
     demos.write(directory, imported.demonstrations)

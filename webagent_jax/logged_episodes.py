@@ -1,0 +1,73 @@
+"""Episodes in the logs of a training run, as sources of demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from webagent_jax import demos
+from webagent_jax.config import ConfigError
+from webagent_jax.demos.dataset import Imported
+from webagent_jax.tracking import episode_log
+from webagent_jax.types import Episode, Outcome, ParseError
+
+
+def read_logs(run: Path) -> Iterator[Episode]:
+    """Yield the episodes of a training in the order of its updates.
+
+    Args:
+        run: workdir of the training.
+
+    Raises:
+        ConfigError: the workdir contains no episode logs.
+    """
+    logs = sorted((run / "episodes").glob("*.jsonl"))
+    if not logs:
+        raise ConfigError(f"{run}/episodes has no logs: pass the workdir of a train grpo run")
+    for log in logs:
+        yield from episode_log.read_episodes(log)
+
+
+def shortest_by_task(episodes: Iterable[Episode]) -> list[Episode]:
+    """Return one episode of each task, the first one with the fewest turns."""
+    shortest: dict[str, Episode] = {}
+    for episode in episodes:
+        known = shortest.get(episode.task.id)
+        if known is None or len(episode.turns) < len(known.turns):
+            shortest[episode.task.id] = episode
+    return list(shortest.values())
+
+
+def import_successes(runs: Sequence[Path]) -> Imported:
+    """Return the shortest success of each task as a demonstration, for rejection sampling.
+
+    Skips episodes with a response without an action. BC on the result is one step of expert
+    iteration (STaR, arXiv 2203.14465).
+
+    Args:
+        runs: workdirs of trainings.
+
+    Raises:
+        ConfigError: a workdir contains no episode logs.
+    """
+    num_successes = num_unparsed = 0
+
+    def valid_successes() -> Iterator[Episode]:
+        nonlocal num_successes, num_unparsed
+        for run in runs:
+            for episode in read_logs(run):
+                if episode.outcome is not Outcome.SUCCESS:
+                    continue
+                num_successes += 1
+                if any(isinstance(turn.action, ParseError) for turn in episode.turns):
+                    num_unparsed += 1
+                else:
+                    yield episode
+
+    shortest = shortest_by_task(valid_successes())
+    reasons = {
+        "a response contains no action": num_unparsed,
+        "the task has a shorter or earlier success": num_successes - num_unparsed - len(shortest),
+    }
+    skipped = {reason: count for reason, count in reasons.items() if count}
+    return Imported(tuple(map(demos.from_episode, shortest)), skipped)
