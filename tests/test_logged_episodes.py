@@ -57,8 +57,12 @@ def test_import_demos_writes_successes(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_run_without_successes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no logs"):
-        logged_episodes.import_successes([tmp_path])
+    # An evaluation has episodes of test tasks.
+    write_log(tmp_path / "evaluation", 1, episode(1))
+    log = tmp_path / "evaluation" / "episodes" / "update-00001.jsonl"
+    log.rename(log.with_name("episodes.jsonl"))
+    with pytest.raises(ConfigError, match="no episodes of training"):
+        logged_episodes.import_successes([tmp_path / "evaluation"])
     write_log(tmp_path / "grpo", 1, failed(episode(1)))
     main = load_main("import_demos")
     with (

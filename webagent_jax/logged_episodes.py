@@ -15,15 +15,19 @@ from webagent_jax.types import Episode, Outcome, ParseError
 def read_logs(run: Path) -> Iterator[Episode]:
     """Yield the episodes of a training in the order of its updates.
 
+    Evaluations have other logs and are not read: demonstrations of test tasks would spoil the test.
+
     Args:
         run: workdir of the training.
 
     Raises:
         ConfigError: the workdir contains no episode logs.
     """
-    logs = sorted((run / "episodes").glob("*.jsonl"))
+    logs = sorted((run / "episodes").glob("update-*.jsonl"))
     if not logs:
-        raise ConfigError(f"{run}/episodes has no logs: pass the workdir of a train grpo run")
+        raise ConfigError(
+            f"{run} has no episodes of training: pass the workdir of a train grpo run"
+        )
     for log in logs:
         yield from episode_log.read_episodes(log)
 

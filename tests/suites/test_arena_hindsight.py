@@ -171,10 +171,10 @@ def test_index_contains_no_test_task() -> None:
 
 
 def test_run_without_failures_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no logs"):
+    with pytest.raises(ConfigError, match="no episodes of training"):
         read_failures(tmp_path)
     (tmp_path / "episodes").mkdir()
-    (tmp_path / "episodes" / "episodes.jsonl").write_text("")
+    (tmp_path / "episodes" / "update-00001.jsonl").write_text("")
     with pytest.raises(ConfigError, match="nothing to relabel"):
         read_failures(tmp_path)
 
