@@ -14,7 +14,7 @@ from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking.progress import Progress
-from webagent_jax.types import DemoSource, Episode, Outcome, ParseError, Suite, Task
+from webagent_jax.types import DemoSource, Episode, Outcome, Suite, Task
 
 _MAX_EXPERT_TURNS = 30  # upper bound for all experts
 
@@ -60,7 +60,7 @@ def collect_demos(
     # Three filters: success, prompts that fit rollouts, responses with actions.
     successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
-    demonstrations = [episode for episode in in_limit if _has_only_actions(episode)]
+    demonstrations = [episode for episode in in_limit if demos.has_only_actions(episode)]
     if len(successes) < len(episodes):
         progress.log(f"{len(episodes) - len(successes)} episodes without success: skipped")
     # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.
@@ -113,8 +113,3 @@ def demo_tasks(cfg: RunConfig, suite: Suite) -> Iterator[tuple[Task, int]]:
 def longest_prompt(episode: Episode) -> int:
     """Return the number of tokens of the longest prompt of the episode."""
     return max((len(turn.prompt_ids) for turn in episode.turns), default=0)
-
-
-def _has_only_actions(episode: Episode) -> bool:
-    """Return whether all responses parse; a policy may succeed despite parse errors."""
-    return not any(isinstance(turn.action, ParseError) for turn in episode.turns)

@@ -9,7 +9,7 @@ from webagent_jax import demos
 from webagent_jax.config import ConfigError
 from webagent_jax.demos.dataset import Imported
 from webagent_jax.tracking import episode_log
-from webagent_jax.types import Episode, Outcome, ParseError
+from webagent_jax.types import Episode, Outcome
 
 
 def read_logs(run: Path) -> Iterator[Episode]:
@@ -63,10 +63,10 @@ def import_successes(runs: Sequence[Path]) -> Imported:
                 if episode.outcome is not Outcome.SUCCESS:
                     continue
                 num_successes += 1
-                if any(isinstance(turn.action, ParseError) for turn in episode.turns):
-                    num_unparsed += 1
-                else:
+                if demos.has_only_actions(episode):
                     yield episode
+                else:
+                    num_unparsed += 1
 
     shortest = shortest_by_task(valid_successes())
     reasons = {

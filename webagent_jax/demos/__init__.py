@@ -13,7 +13,13 @@ from webagent_jax.demos.dataset import (
     read,
     write,
 )
-from webagent_jax.demos.demonstration import Demonstration, DemoTurn, from_episode, to_episode
+from webagent_jax.demos.demonstration import (
+    Demonstration,
+    DemoTurn,
+    from_episode,
+    has_only_actions,
+    to_episode,
+)
 
 __all__ = [
     "DemoTurn",
@@ -23,6 +29,7 @@ __all__ = [
     "WebagentDemos",
     "exists",
     "from_episode",
+    "has_only_actions",
     "iterate",
     "make_batches",
     "merge",

@@ -40,6 +40,11 @@ class Demonstration:
         return [i for i, turn in enumerate(self.turns) if not turn.decision.is_mistake]
 
 
+def has_only_actions(episode: Episode) -> bool:
+    """Return whether all responses parse; a policy may succeed despite parse errors."""
+    return not any(isinstance(turn.action, ParseError) for turn in episode.turns)
+
+
 def from_episode(episode: Episode) -> Demonstration:
     """Return the demonstration of a successful episode.
 
