@@ -1,4 +1,5 @@
-# webagent_jax on CPU, with Chromium. For GPUs: --build-arg EXTRA=cuda on a host with the NVIDIA container toolkit.
+# webagent_jax on CPU, with Chromium. For GPUs: --build-arg EXTRA=cuda on a machine with the NVIDIA container toolkit;
+# for TPUs: --build-arg EXTRA=tpu.
 #
 #   docker build -t webagent_jax .
 #   docker run --rm -v "$PWD/runs:/webagent_jax/runs" webagent_jax launch/quickstart.py --workdir=runs/quickstart

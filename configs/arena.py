@@ -12,12 +12,12 @@ read pages of this size. Hardware: two CPU cores.
     python launch/evaluate.py --config=configs/arena.py --workdir=runs/arena/eval \
         --config.policy.path=runs/arena/grpo/policy
 
-`:smollm2` evaluates and trains SmolLM2-135M-Instruct with the adapter in the package, on thoughts
-that restate the task. The adapter has four stages of BC after that on MiniWoB++: first turns of
-many tasks, which teach to choose by the task, then the first and two other turns of other tasks,
-then complete demonstrations of other tasks, at last many more of them.
-docs/results.md has the results. --config.policy.matmul_dtype=bfloat16 is faster on CPUs with
-AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
+`:smollm2` evaluates SmolLM2-135M-Instruct with the adapter in the package, `smollm2-135m-arena`,
+and continues its training; the thoughts of experts restate the task. The adapter was trained from
+`smollm2-135m-miniwob` in four stages of BC on different tasks: first turns, which teach to choose
+by the task; the first and two other turns; complete demonstrations; and 7,423 complete
+demonstrations. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16 is faster on CPUs
+with AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
 
     python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_eval
 
@@ -41,7 +41,8 @@ several machines can do:
     python launch/train_bc.py --config=configs/arena.py:many_demos --workdir=runs/arena_many
 
 `:short_bc` trains the adapter in the package on 22 templates with short episodes until validation
-success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for evaluation.
+success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for evaluation. The
+results in docs/results.md start from the adapter of commit 7cc3af8, after three stages.
 
     python launch/train_bc.py --config=configs/arena.py:short_bc --workdir=runs/arena_short/bc
     python launch/train_grpo.py --config=configs/arena.py:short --workdir=runs/arena_short/grpo
@@ -154,7 +155,7 @@ _FIRST_TURNS = replace(
 # Experts make mistakes and correct them, because the policy will make some too.
 _THREE_TURNS = replace(
     _FIRST_TURNS,
-    # Of the stage before, in the workdir of its command above.
+    # Adapter of `:first_turns`, after its command above.
     policy=PolicyConfig(path="runs/arena_first/adapter"),
     suite=replace(
         _SMOLLM2.suite,
@@ -186,7 +187,7 @@ _ALL_TURNS = replace(
 # 7,423 demonstrations twice, where the stages before have 2,895 in all.
 _MANY_DEMOS = replace(
     _ALL_TURNS,
-    # Of the export above.
+    # Output of `webagent export` above.
     policy=PolicyConfig(path="runs/arena_all/rank16", dtype="bfloat16"),
     # The adapter in the package is this one, so it keeps its rank.
     lora=replace(_ALL_TURNS.lora, create_new_adapter=False),
@@ -257,7 +258,7 @@ _SHORT_BC = replace(
 
 _SHORT = replace(
     _SHORT_BC,
-    # Of `:short_bc`, in the workdir of its command in docs/results.md.
+    # Adapter of `:short_bc`, after its command above.
     policy=PolicyConfig(path="runs/arena_short/bc/adapter"),
     suite=replace(_SHORT_BC.suite, arena=replace(_SHORT_BC.suite.arena, task_seed=6)),
     # At temperature 1.2 and learning rate 3e-4, responses degrade after five updates. The longest

@@ -181,7 +181,7 @@ _SHORT_BC = replace(
 
 _SHORT = replace(
     _SHORT_BC,
-    # Of `:short_bc`, in the workdir of its command in docs/results.md.
+    # Policy of `:short_bc`, after its command in docs/results.md.
     policy=PolicyConfig(path="runs/miniwob_short/bc/policy"),
     suite=SuiteConfig(tasks=_SHORT_PAGES),
     # Decisions are nearly certain at temperature 1: few groups have both outcomes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -20,8 +21,8 @@ from webagent_jax.browser import ChromiumMissing
 from webagent_jax.cli import errors, run_config
 from webagent_jax.cli.main import COMMANDS
 from webagent_jax.commands import options
-from webagent_jax.config import ConfigError
-from webagent_jax.config_options import check_path
+from webagent_jax.config import ConfigError, OptimizerConfig
+from webagent_jax.config_options import option_type
 from webagent_jax.learn import NonFiniteStepError
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.metric_writers import read_metrics
@@ -103,6 +104,25 @@ def test_config_flag_precedes_overrides():
 
 
 @pytest.mark.parametrize(
+    ("text", "tasks"),
+    [
+        ("map/list-in-town,map/phone", ("map/list-in-town", "map/phone")),
+        ("map=a.example:80,map=b.example:90", ("map=a.example:80", "map=b.example:90")),
+        ("44, 81", ("44", "81")),
+        ("gmail", ("gmail",)),
+        ("", ()),
+        ("'a','b'", ("a", "b")),
+        ("()", ()),
+    ],
+)
+def test_list_of_strings_needs_no_quotes(text, tasks):
+    argv = run_config.with_config_path(["x", f"--config.suite.tasks={text}"])
+    flag, _, literal = argv[2].partition("=")
+    assert flag == "--config.suite.tasks"
+    assert ast.literal_eval(literal) == tasks  # as ml_collections does
+
+
+@pytest.mark.parametrize(
     ("path", "suggestion"),
     [
         ("grpo.updats", "did you mean --config.grpo.updates?"),
@@ -113,10 +133,10 @@ def test_config_flag_precedes_overrides():
 )
 def test_unknown_option_has_suggestion(path, suggestion):
     with pytest.raises(ConfigError) as error:
-        check_path(path)
+        option_type(path)
     assert str(error.value) == f"unknown option --config.{path}; {suggestion}"
-    check_path("grpo.updates")
-    check_path("grpo.optimizer")
+    assert option_type("grpo.updates") is int
+    assert option_type("grpo.optimizer") is OptimizerConfig
 
 
 def test_options_page_is_current():

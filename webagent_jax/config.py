@@ -86,8 +86,8 @@ class LoRAConfig:
     alpha: float = 32.0  # numerator of the adapter scale, alpha / rank
     # Projections with adapters.
     target_modules: tuple[str, ...] = ("q", "k", "v", "o", "gate", "up", "down")
-    # Whether a PEFT adapter at policy.path is part of the frozen base. Otherwise it is trained
-    # itself, and keeps its rank; rank and target_modules must be those of the adapter.
+    # True: train a new adapter; a PEFT adapter at policy.path becomes part of the frozen base.
+    # False: train the adapter at policy.path itself, with its rank and target_modules.
     create_new_adapter: bool = True
 
 
@@ -383,9 +383,9 @@ class GRPOConfig:
     # Sampling of tasks: passes over all task names, or more often the templates whose groups
     # recently had different rewards.
     task_sampling: Literal["uniform", "adaptive"] = "uniform"
-    # Optimizer steps per update: minibatches x epochs. With 1 x 1 the clipped ratio is always 1;
-    # more steps use each batch of episodes longer, within the clip range.
-    minibatches: int = 1
+    minibatches: int = 1  # parts of the batch of an update; one optimizer step each
+    # Passes over the batch of an update. With one minibatch and one epoch, the ratio is always 1,
+    # so the clip has no effect.
     epochs: int = 1
     # Objective (docs/objectives.md): loss weights of tokens.
     loss_aggregation: Literal[

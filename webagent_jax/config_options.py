@@ -42,11 +42,11 @@ def groups() -> Iterator[OptionGroup]:
     yield from _groups(RunConfig(), "", comments)
 
 
-def check_path(path: str) -> None:
-    """Check that an override names an option.
+def option_type(path: str) -> Any:
+    """Return the type hint of an option, or the dataclass of a group of options.
 
     Raises:
-        ConfigError: it does not; the message suggests similar options.
+        ConfigError: `path` names no option; the message suggests similar ones.
     """
     cls: Any = RunConfig
     for name in path.split("."):
@@ -54,6 +54,7 @@ def check_path(path: str) -> None:
         if name not in hints:
             raise ConfigError(f"unknown option --config.{path}{_suggestion(path)}")
         cls = hints[name]
+    return cls
 
 
 def _suggestion(path: str) -> str:

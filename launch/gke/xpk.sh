@@ -3,8 +3,8 @@
 #
 #   launch/gke/xpk.sh       # on any machine with xpk, after you edit the lines marked FILL IN
 #
-# xpk creates a JobSet like that of jobset.yaml; use that file if you do not have xpk. The image needs
-# Python, webagent_jax[tpu], Chromium and the checkout as its working directory.
+# xpk creates a JobSet like that of jobset.yaml; use that file if you do not have xpk. Build the image
+# in the checkout (with the task files in tasks/): docker build --build-arg EXTRA=tpu -t IMAGE .
 #
 # Interruptions: if a VM is preempted or a process fails, all processes restart, at most
 # --max-restarts times, and the run resumes from its last checkpoint.
@@ -22,7 +22,9 @@ TPU_TYPE=v6e-16                         # FILL IN: docs/sizing.md lists the mode
 IMAGE=us-docker.pkg.dev/my-project/webagent/webagent:latest  # FILL IN
 STORAGE=my-filestore                    # FILL IN: created by `xpk storage create`, mounted at /shared
 WORKLOAD=webagent-r1
-COMMAND="python launch/train_grpo.py --distributed \
+# FILL IN: addresses of the sites, docs/webarena.md
+SITES="SHOPPING=http://sites.example:7770 GITLAB=http://sites.example:8023"
+COMMAND="env $SITES python launch/train_grpo.py --distributed \
   --config=configs/webagent_r1.py:r1 \
   --config.policy.path=/shared/runs/r1/bc/policy \
   --config.engine.tensor_parallel_size=4 \

@@ -16,7 +16,7 @@ from webagent_jax.types import Action, ActionKind, Episode, Observation, Outcome
 CLICK = Action(ActionKind.CLICK, "1")
 OTHER_CLICK = Action(ActionKind.CLICK, "2")
 EXIT = Action(ActionKind.EXIT, value="42")
-UNREADABLE = ParseError("the reply holds no action")
+UNPARSABLE = ParseError("the reply holds no action")
 PAGE = make_observation(2, 0)
 OTHER_PAGE = make_observation(2, 1)
 FAILED_PAGE = dataclasses.replace(PAGE, error="no such element")
@@ -44,15 +44,15 @@ def make(turns: Sequence[tuple[Observation, Action | ParseError]], **fields: obj
         ([(PAGE, CLICK), (OTHER_PAGE, EXIT)], [Finding.PREMATURE]),
         # An exit that is not last did not end the episode.
         ([(PAGE, EXIT), (OTHER_PAGE, CLICK)], []),
-        ([(PAGE, UNREADABLE), (PAGE, CLICK)], [Finding.UNREADABLE]),
-        ([(PAGE, UNREADABLE)] * 3, [Finding.UNREADABLE]),
+        ([(PAGE, UNPARSABLE), (PAGE, CLICK)], [Finding.UNPARSABLE]),
+        ([(PAGE, UNPARSABLE)] * 3, [Finding.UNPARSABLE]),
         ([(PAGE, CLICK), (FAILED_PAGE, OTHER_CLICK)], [Finding.REFUSED]),
         ([(FAILED_PAGE, CLICK)], []),
-        # An unreadable response is not an action that was refused.
-        ([(PAGE, UNREADABLE), (FAILED_PAGE, CLICK)], [Finding.UNREADABLE]),
+        # An unparsable response is not an action that was refused.
+        ([(PAGE, UNPARSABLE), (FAILED_PAGE, CLICK)], [Finding.UNPARSABLE]),
         (
-            [(PAGE, UNREADABLE), (PAGE, CLICK), (FAILED_PAGE, CLICK), (PAGE, CLICK), (PAGE, EXIT)],
-            [Finding.LOOP, Finding.PREMATURE, Finding.UNREADABLE, Finding.REFUSED],
+            [(PAGE, UNPARSABLE), (PAGE, CLICK), (FAILED_PAGE, CLICK), (PAGE, CLICK), (PAGE, EXIT)],
+            [Finding.LOOP, Finding.PREMATURE, Finding.UNPARSABLE, Finding.REFUSED],
         ),
     ],
 )

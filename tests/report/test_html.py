@@ -71,8 +71,8 @@ def test_audit_counts_findings_by_log(page: str) -> None:
         "Training",
         "GRPO",
     ]
-    # Each failed episode has one unreadable response, and 4 of 16 training episodes fail.
-    assert re.search(r'href="#log=training&amp;finding=unreadable">4</a> <small>25', table)
+    # Each failed episode has one unparsable response, and 4 of 16 training episodes fail.
+    assert re.search(r'href="#log=training&amp;finding=unparsable">4</a> <small>25', table)
     assert "finding=loop" not in table
 
 

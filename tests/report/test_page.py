@@ -68,7 +68,7 @@ def test_featured_trajectory_plays_what_grpo_learned(browser: Browser, report: P
         expect(featured.locator(".act")).to_have_text("✓ success in 3 turns", timeout=20_000)
         featured.get_by_role("button", name="Play again").click()
         expect(featured.locator(".act")).to_contain_text("Field 1")
-        featured.get_by_role("button", name="Step 3").click()
+        featured.get_by_role("button", name="Turn 3").click()
         expect(featured.get_by_role("button", name="Play", exact=True)).to_be_visible()
         expect(featured.locator(".act")).to_contain_text("Login")
         featured.get_by_role("link", name="Compare").click()
@@ -86,7 +86,7 @@ def test_featured_trajectory_waits_with_reduced_motion(browser: Browser, report:
 
 
 def test_featured_trajectory_escapes_web_content(page: Page) -> None:
-    page.locator("#featured").get_by_role("button", name="Step 1").click()
+    page.locator("#featured").get_by_role("button", name="Turn 1").click()
     lines = page.locator("#featured .observation li")
     expect(lines.nth(1)).to_have_text(INJECTION)
     assert page.evaluate("document.querySelectorAll('#featured .observation img').length") == 0
@@ -120,7 +120,7 @@ def test_episode_list_is_paginated(page: Page) -> None:
         ("log=training&from=3&to=3", 16),
         ("log=training&q=LOGIN karrie", 16),
         ("log=training&q=nowhere", 0),
-        ("log=training&finding=unreadable", 4),
+        ("log=training&finding=unparsable", 4),
         ("log=training&finding=loop", 0),
     ],
 )
@@ -161,13 +161,13 @@ def test_learned_link_lists_tasks_and_compares_stages(page: Page, workdir: Path)
 
 
 def test_audit_links_list_episodes_with_finding(page: Page) -> None:
-    link = page.locator("#audit tr", has_text="unreadable").get_by_role("link").nth(2)
+    link = page.locator("#audit tr", has_text="unparsable").get_by_role("link").nth(2)
     expect(link).to_have_text("4")
     link.click()
-    assert read_fragment(page) == "#log=training&finding=unreadable"
+    assert read_fragment(page) == "#log=training&finding=unparsable"
     expect(page.locator("#episodes > li")).to_have_count(4)
     page.locator("#episodes a").first.click()
-    expect(page.locator(".pane .pill")).to_have_text(["✕ failure", "unreadable"])
+    expect(page.locator(".pane .pill")).to_have_text(["✕ failure", "unparsable"])
 
 
 # --- episode view ---------------------------------------------------------------------------------
@@ -176,15 +176,15 @@ def test_audit_links_list_episodes_with_finding(page: Page) -> None:
 def test_keys_navigate_steps_and_episodes(page: Page) -> None:
     show(page, "log=update-1&episode=update-1/2")
     counter = page.locator(".counter")
-    expect(counter).to_have_text("Step 1 of 3")
+    expect(counter).to_have_text("Turn 1 of 3")
     page.keyboard.press("ArrowRight")
-    expect(counter).to_have_text("Step 2 of 3")
+    expect(counter).to_have_text("Turn 2 of 3")
     assert read_fragment(page) == "#log=update-1&episode=update-1/2&step=2"
     for _ in range(4):
         page.keyboard.press("ArrowRight")
     expect(counter).to_have_text("End of episode")
     page.keyboard.press("ArrowLeft")
-    expect(counter).to_have_text("Step 3 of 3")
+    expect(counter).to_have_text("Turn 3 of 3")
     page.keyboard.press("ArrowDown")
     expect(page.locator(".toolbar .note")).to_have_text("4 of 8")
     page.keyboard.press("ArrowUp")
@@ -222,10 +222,10 @@ def test_attempts_are_compared_in_two_panes(page: Page) -> None:
     expect(page.locator(".pane h3")).to_have_text(["Update 1 2 of 4", "Update 1 1 of 4"])
     counters = page.locator(".counter")
     page.keyboard.press("ArrowRight")
-    expect(counters).to_have_text(["Step 2 of 3", "Step 2 of 3"])
-    page.locator(".pane").nth(1).get_by_role("button", name="Next step").click()
+    expect(counters).to_have_text(["Turn 2 of 3", "Turn 2 of 3"])
+    page.locator(".pane").nth(1).get_by_role("button", name="Next turn").click()
     page.keyboard.press("ArrowRight")
-    expect(counters).to_have_text(["Step 2 of 3", "End of episode"])
+    expect(counters).to_have_text(["Turn 2 of 3", "End of episode"])
     assert read_fragment(page) == "#episode=update-1/1&step=2&with=update-1/0&step2=4"
     page.keyboard.press("ArrowDown")
     expect(page.locator(".pane")).to_have_count(2)
@@ -234,7 +234,7 @@ def test_attempts_are_compared_in_two_panes(page: Page) -> None:
 def test_link_opens_step(browser: Browser, report: Path) -> None:
     fragment = "#log=update-1&episode=update-1/2&step=2&with=update-1/0&step2=3"
     with open_report(browser, report, fragment) as page:
-        expect(page.locator(".counter")).to_have_text(["Step 2 of 3", "Step 3 of 3"])
+        expect(page.locator(".counter")).to_have_text(["Turn 2 of 3", "Turn 3 of 3"])
         expect(page.locator(".toolbar .note")).to_have_text("3 of 8")
         page.go_back()
     with open_report(browser, report, "#episode=update-9/1") as page:

@@ -71,7 +71,7 @@ def test_arrow_keys_visit_all_episodes(
             turns = len(episode.turns)
             expect(page.locator(".toolbar .note")).to_have_text(f"{index + 1} of 300")
             expect(page.locator("#episode h2")).to_have_text(episode.intent)
-            expect(counter).to_have_text(f"Step 1 of {turns}")
+            expect(counter).to_have_text(f"Turn 1 of {turns}")
             for _ in range(turns):
                 page.keyboard.press("ArrowRight")
             expect(counter).to_have_text("End of episode")
@@ -87,7 +87,7 @@ def test_step_link_shows_logged_step(
     )
     turn = episode.turns[2]
     with open_report(browser, eval_dir / "report.html", f"#episode=eval/{index}&step=3") as page:
-        expect(page.locator(".counter")).to_have_text(f"Step 3 of {len(episode.turns)}")
+        expect(page.locator(".counter")).to_have_text(f"Turn 3 of {len(episode.turns)}")
         page.get_by_text("Exact prompt").click()
         assert page.locator("pre").text_content() == tokenizer.decode(turn.prompt_ids)
         lines = [

@@ -351,7 +351,7 @@ def page(browser: Browser, site: LocalServer) -> Iterator[Page]:
     page.on("pageerror", lambda error: errors.append(str(error)))
     # If the report is being built, the page reloads itself.
     page.goto(f"{site.url}/runs/tiny/report.html#episode=eval/0")
-    page.get_by_text("Send again, with an edited prompt").click()
+    page.get_by_text("Resend with an edited prompt").click()
     yield page
     page.close()
     assert errors == []

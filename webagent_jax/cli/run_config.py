@@ -20,7 +20,7 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _DEFAULT = "quickstart"
 _DIRECTORY = Path(__file__).parents[1] / "configs"
-_OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]+)")
+_OVERRIDE = re.compile(r"(--?(?:no)?config\.([^=]+))(?:=(.*))?", re.DOTALL)
 
 
 def run_config() -> RunConfig:
@@ -58,12 +58,24 @@ def with_config_path(argv: Sequence[str]) -> list[str]:
         name, equals, text = arg.partition("=")
         if name in ("--config", "-config"):
             value = text if equals else next(args, "")
+        elif match := _OVERRIDE.match(arg):
+            flag, path, text = match.groups()
+            is_list = config_options.option_type(path) == tuple[str, ...]
+            others.append(f"{flag}={_list_literal(text)}" if is_list and text is not None else arg)
         else:
             others.append(arg)
-        if match := _OVERRIDE.match(arg):
-            config_options.check_path(match[1])
     # ml_collections requires the config before its overrides.
     return [argv[0], f"--config={find_config(value)}", *others]
+
+
+def _list_literal(text: str) -> str:
+    """Return elements separated by commas as a Python tuple, which ml_collections parses.
+
+    Without quotes, it would parse "a:1,b:2" or "list-in-town,map" as a Python expression and fail.
+    """
+    if text.startswith(("(", "[", "'", '"')):
+        return text
+    return repr(tuple(element.strip() for element in text.split(",") if element.strip()))
 
 
 def find_config(value: str) -> str:

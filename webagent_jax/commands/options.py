@@ -41,7 +41,8 @@ def markdown() -> str:
         "# Options",
         "",
         "All options of a config with type, default and meaning. `--config.NAME=VALUE` sets one;",
-        "lists take commas. A config file may have other defaults. `webagent options --markdown`",
+        "commas separate elements of a list, as in `--config.suite.tasks=click-tab,enter-text`.",
+        "A config file may have other defaults. `webagent options --markdown`",
         "writes this page from `webagent_jax/config.py`; a test compares them.",
     ]
     for group in config_options.groups():

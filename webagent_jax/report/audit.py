@@ -16,7 +16,7 @@ class Finding(enum.StrEnum):
 
     LOOP = "loop"
     PREMATURE = "premature"
-    UNREADABLE = "unreadable"
+    UNPARSABLE = "unparsable"
     REFUSED = "refused"
     TRUNCATED = "truncated"
 
@@ -24,7 +24,7 @@ class Finding(enum.StrEnum):
 DESCRIPTIONS = {
     Finding.LOOP: f"the same action on the same page in {LOOP_TURNS} or more turns",
     Finding.PREMATURE: "the agent ended the episode, but the task was not solved",
-    Finding.UNREADABLE: "a response without a valid action",
+    Finding.UNPARSABLE: "a response without a valid action",
     Finding.REFUSED: "a valid action that the page or the browser refused",
     Finding.TRUNCATED: "the turn or token limit ended the episode",
 }
@@ -41,7 +41,7 @@ def find_invalid(episode: Episode) -> list[Finding]:
     is_finding = {
         Finding.LOOP: _max_repetitions(episode) >= LOOP_TURNS,
         Finding.PREMATURE: _ends_with_exit(episode) and not episode.reward,
-        Finding.UNREADABLE: episode_stats.parse_errors(episode) > 0,
+        Finding.UNPARSABLE: episode_stats.parse_errors(episode) > 0,
         Finding.REFUSED: episode_stats.invalid_actions(episode) > 0,
         Finding.TRUNCATED: episode.truncated,
     }
@@ -53,7 +53,7 @@ def _max_repetitions(episode: Episode) -> int:
     counts = Counter(
         (turn.observation.url, turn.observation.text, turn.action)
         for turn in episode.turns
-        # An unreadable response has no action, and is a finding of its own.
+        # An unparsable response has no action, and is a finding of its own.
         if isinstance(turn.action, Action)
     )
     return max(counts.values(), default=0)

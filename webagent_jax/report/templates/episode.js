@@ -9,8 +9,8 @@ class Pane {
     this.stepIndex = 0; // index of the shown step; the number of steps for the end
     this.steps = null;
     this.counter = h("p", { class: "counter", "aria-live": "polite" });
-    this.previous = this.button("Previous step", "←", -1);
-    this.next = this.button("Next step", "→", 1);
+    this.previous = this.button("Previous turn", "←", -1);
+    this.next = this.button("Next turn", "→", 1);
     this.timeline = h("ol", { class: "timeline" });
     this.body = h("div", { class: "step" }, h("p", { class: "empty", "aria-busy": "true" }, "Loading …"));
     const label = `${OUTCOMES[episode.outcome].name} in ${plural(episode.turns, "turn")}`;
@@ -70,7 +70,7 @@ class Pane {
   show(stepIndex) {
     this.stepIndex = Math.max(0, Math.min(stepIndex, this.steps.length));
     const isEnd = this.stepIndex === this.steps.length;
-    this.counter.textContent = isEnd ? "End of episode" : `Step ${this.stepIndex + 1} of ${this.steps.length}`;
+    this.counter.textContent = isEnd ? "End of episode" : `Turn ${this.stepIndex + 1} of ${this.steps.length}`;
     // `disabled` would remove the focus from the button; aria-disabled keeps it.
     this.previous.setAttribute("aria-disabled", this.stepIndex === 0);
     this.next.setAttribute("aria-disabled", isEnd);

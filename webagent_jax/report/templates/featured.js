@@ -30,14 +30,14 @@ class Player {
     this.stage = h("div", { class: "stage-view" });
     this.button = h("button", { type: "button", class: "tool", onclick: () => this.toggle() });
     this.dots = this.frames.map((frame, i) => h("button", {
-      type: "button", "aria-label": i < steps.length ? `Step ${i + 1}` : "End of episode", onclick: () => this.jump(i),
+      type: "button", "aria-label": i < steps.length ? `Turn ${i + 1}` : "End of episode", onclick: () => this.jump(i),
     }));
     this.show(0);
   }
 
   stepFrame(step, i) {
     return () => [
-      pageFrame(step, `at step ${i + 1}`, SHOT_HEIGHT),
+      pageFrame(step, `at turn ${i + 1}`, SHOT_HEIGHT),
       h("div", { class: "words" },
         h("p", { class: "act" }, h("b", {}, `${i + 1} `), step.action),
         step.thought && h("p", { class: "note" }, step.thought)),

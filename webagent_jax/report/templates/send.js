@@ -2,7 +2,7 @@
 
 function sendPanel(episode, step, stepIndex) {
   const content = h("div", { class: "send" });
-  const details = h("details", {}, h("summary", {}, "Send again, with an edited prompt"), content);
+  const details = h("details", {}, h("summary", {}, "Resend with an edited prompt"), content);
   const url = `step?${new URLSearchParams({ episode: episode.id, step: stepIndex })}`;
   details.addEventListener("toggle", async () => {
     if (!details.open || content.childElementCount) return;

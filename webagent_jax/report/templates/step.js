@@ -7,7 +7,7 @@ function part(name, title, ...content) {
 function renderStep(episode, steps, stepIndex) {
   const step = steps[stepIndex];
   return [
-    h("div", { class: "page-side" }, pageFrame(step, `at step ${stepIndex + 1}`)),
+    h("div", { class: "page-side" }, pageFrame(step, `at turn ${stepIndex + 1}`)),
     h("div", { class: "agent-side" },
       decision(step),
       step.page_changes.length > 0 && part("page-changes", "Page changes", step.page_changes.map(pageChange)),
