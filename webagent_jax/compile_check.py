@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from webagent_jax.chips import Chip, Platform, compile_target, find_chip, topolo
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.hlo import count_dynamic_loops, estimated_cycles
 from webagent_jax.inference import kv_cache as kv
-from webagent_jax.inference import prefill_decode, programs
+from webagent_jax.inference import programs, serving_params
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, flops, lora, presets, sharding
 from webagent_jax.policy.attention import resolve_implementation
@@ -230,11 +231,16 @@ def _programs(
     # 2. Engine: the first devices of the mesh also serve.
     served = replace(model, quantization=cfg.engine.quantization)
     engine_devices = list(mesh.devices.flat)[: cfg.engine.tensor_parallel_size]
-    engine_mesh = sharding.make_mesh(tensor=cfg.engine.tensor_parallel_size, devices=engine_devices)
+    engine_mesh = (
+        sharding.make_mesh(tensor=len(engine_devices), devices=engine_devices)
+        if len(engine_devices) > 1
+        else None
+    )
     policy_params = jax.eval_shape(lora.attach, base, trainable)
+    layout = partial(serving_params.serving_params, served, join=engine_mesh is None)
     serving = sharding.with_shardings(
-        jax.eval_shape(lambda params: prefill_decode.serving_params(served, params), policy_params),
-        programs.serving_shardings(served, policy_params, engine_mesh),
+        jax.eval_shape(layout, policy_params),
+        serving_params.serving_shardings(served, policy_params, engine_mesh or engine_devices[0]),
     )
     shapes = EngineShapes.from_config(
         model,

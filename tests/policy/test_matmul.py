@@ -14,7 +14,7 @@ import pytest
 
 from webagent_jax import inference, policy
 from webagent_jax.config import ConfigError, PolicyConfig, RunConfig
-from webagent_jax.inference import prefill_decode, programs
+from webagent_jax.inference import programs, serving_params
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import lora, matmul
 from webagent_jax.policy.loading import load_policy
@@ -108,7 +108,7 @@ def test_compiled_engine_converts_no_kernel_to_float32():
     )
     # XLA has no bfloat16 matmul of one row.
     shapes = dataclasses.replace(shapes, sequential_slots=False)
-    served = jax.jit(partial(prefill_decode.serving_params, config))(params)
+    served = jax.jit(partial(serving_params.serving_params, config, join=True))(params)
     spec = programs.ProgramSpec.from_params(config, shapes, served)
     for name in ("prefill", "decode"):
         text = programs.lower(spec, name).compile().as_text()

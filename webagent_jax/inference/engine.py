@@ -25,7 +25,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from webagent_jax import cpu_priority
-from webagent_jax.inference import device_selection, prefill_decode
+from webagent_jax.inference import device_selection, serving_params
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference.engine_shapes import PAGE_TOKENS, EngineShapes
 from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
@@ -33,7 +33,6 @@ from webagent_jax.inference.programs import (
     CompiledPrograms,
     ProgramSpec,
     Progress,
-    serving_shardings,
 )
 from webagent_jax.inference.requests import DecodedTokens, Request, token_ids
 from webagent_jax.inference.scheduler import RunningSequence, Scheduler
@@ -97,7 +96,7 @@ class EngineStats:
 class _Update:
     """Command to change the params: immediate, or in queue order with "drain"."""
 
-    params: Params  # params in the layout of `prefill_decode.serving_params`
+    params: Params  # params in the layout of `serving_params.serving_params`
     version: int  # version of the params
     in_flight: InFlightMode  # treatment of running requests
 
@@ -185,7 +184,7 @@ class Engine:
         self._copy_params = partial(
             _copy_params,
             config,
-            jax.jit(partial(prefill_decode.serving_params, config)),
+            jax.jit(partial(serving_params.serving_params, config, join=mesh is None)),
             device_selection.select_device(config) if mesh is None else mesh,
         )
         self._param_shapes = _param_shapes(params)
@@ -575,7 +574,7 @@ def _copy_params(
     params: Params,
 ) -> Params:
     """Return a copy of `params` on the devices of the engine, in one resharding."""
-    return jax.device_put(copy(params), serving_shardings(config, params, target))
+    return jax.device_put(copy(params), serving_params.serving_shardings(config, params, target))
 
 
 def _param_shapes(params: Params) -> Any:

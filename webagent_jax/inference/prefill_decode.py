@@ -23,7 +23,6 @@ from webagent_jax.inference.paged_attention import AttentionMetadata
 from webagent_jax.inference.prefix_cache import NULL_PAGE
 from webagent_jax.inference.slot_control import ChunkField, SlotField, SlotMode
 from webagent_jax.policy import ModelConfig, attention
-from webagent_jax.policy.quantization import SCALE, is_quantized, quantize
 from webagent_jax.policy.transformer import (
     AttentionFn,
     Params,
@@ -31,8 +30,6 @@ from webagent_jax.policy.transformer import (
     final_norm,
     rope_angles,
 )
-
-_WIDENING = ("gate", "up")  # kernels with more outputs than inputs
 
 PagedAttentionFn = Callable[
     [Array, kv.LayerKVPages, kv.LayerSharedPrefix | None, AttentionMetadata], Array
@@ -43,7 +40,7 @@ PagedAttentionFn = Callable[
 class ServedPolicy(NamedTuple):
     """Params of one policy version and the shared prefix computed with them."""
 
-    params: Params  # params in the layout of `serving_params`
+    params: Params  # params in the layout of `serving_params.serving_params`
     shared_prefix: kv.SharedPrefix  # keys and values of the shared prefix; empty without one
 
     def layer_prefix(self, layer: int) -> kv.LayerSharedPrefix | None:
@@ -71,66 +68,6 @@ class DecodeOutput(NamedTuple):
     counts: Array  # int32 [B], number of tokens per slot
     is_finished: Array  # bool [B], whether the slot has reached a stop token or its limit
     steps: Array  # int32, number of decode steps
-
-
-def serving_params(config: ModelConfig, params: Params) -> Params:
-    """Return a copy of `params` in the layout that decoding reads fastest.
-
-    - Layers are unstacked, so no step slices the stack.
-    - Params are cast to the dtype of the activations once instead of in every layer, kernels to
-      `config.matmul_dtype` if the matmuls round them. The scales of norms are used in float32 and
-      keep their dtype.
-    - Projections are quantized as in `config.quantization`.
-    - Widening kernels are transposed; see `transpose_widening_kernels`.
-    - A tied embedding gets a rounded copy as head if the matmuls round it.
-    """
-
-    def cast(path: tuple[Any, ...], param: Array) -> Array:
-        # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
-        is_norm = path[-1].key in ("scale", "final_norm")
-        keeps_dtype = is_norm or path[-1].key == SCALE or is_quantized(param)
-        is_rounded = config.has_rounded_matmuls and path[-1].key in ("kernel", "head")
-        dtype = config.matmul_dtype if is_rounded else config.dtype
-        return jnp.copy(param) if keeps_dtype else jnp.array(param, dtype)
-
-    params = quantize(params, config.quantization)
-    if needs_head(config, params):
-        # Otherwise every dispatch would transpose and round the embedding.
-        params = {**params, "head": params["embed"].T}
-    params = jax.tree_util.tree_map_with_path(cast, params)
-    unstacked = [
-        jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
-        for i in range(config.num_layers)
-    ]
-    layers = tuple(transpose_widening_kernels(config, layer, jnp.transpose) for layer in unstacked)
-    return {**params, "layers": layers}
-
-
-def needs_head(config: ModelConfig, params: Params) -> bool:
-    """Return whether `serving_params` adds a head to the params."""
-    return config.has_rounded_matmuls and "head" not in params
-
-
-def transpose_widening_kernels(
-    config: ModelConfig, layer: Params, transpose: Callable[[Any], Any]
-) -> Params:
-    """Return a layer with its widening kernels transposed: [in, out] to [out, in] or back.
-
-    XLA fuses the transposition back into the matmul. With few rows on a CPU, a matmul whose
-    reduction axis is contiguous in memory is a fifth faster. Rounded matmuls keep [in, out]: XLA
-    has no bfloat16 matmul of the transposed kernel, and would convert it to float32.
-
-    Args:
-        config: architecture of the policy.
-        layer: params, shapes or shardings of one layer.
-        transpose: transposes one kernel.
-    """
-    if config.has_rounded_matmuls:
-        return layer
-    kernels = {
-        name: {**layer[name], "kernel": transpose(layer[name]["kernel"])} for name in _WIDENING
-    }
-    return {**layer, **kernels}
 
 
 def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
@@ -418,16 +355,14 @@ def _run_layers(
 
     Args:
         config: architecture of the policy.
-        params: params in the layout of `serving_params`.
+        params: params in the layout of `serving_params.serving_params`.
         inputs: tokens and positions, [B, T] each.
         layer_attend: returns the attention function of a layer.
     """
     tokens, positions = inputs
     x, angles = params["embed"][tokens].astype(config.dtype), rope_angles(config, positions)
     states = []
-    for index, serving_layer in enumerate(params["layers"]):
-        # Back to [in, out], as `Block` expects.
-        layer_params = transpose_widening_kernels(config, serving_layer, jnp.transpose)
+    for index, layer_params in enumerate(params["layers"]):
         x, layer_state = apply_block(config, layer_params, x, angles, layer_attend(index))
         states.append(layer_state)
     return final_norm(config, params, x), tuple(states)

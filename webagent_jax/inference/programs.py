@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, cast, get_args
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode
@@ -23,7 +23,6 @@ from webagent_jax.inference.paged_attention import Implementation, paged_attenti
 from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
 from webagent_jax.inference.slot_control import ChunkField, SlotField
 from webagent_jax.policy import ModelConfig, sharding
-from webagent_jax.policy.quantization import quantize
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import IntArray
 
@@ -34,33 +33,6 @@ Name = Literal["init", "shared_prefix", "prefill", "decode"]
 # Logical axes of the arrays of a layer; a shared prefix has no axis of pages. The order of the last
 # two, which are never sharded, depends on the array.
 _PAGE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
-
-
-def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.Device) -> Any:
-    """Return the shardings of `prefill_decode.serving_params`.
-
-    Args:
-        config: architecture of the policy.
-        params: params or their shapes.
-        target: mesh to shard over like the params themselves, or the only device.
-    """
-    if not isinstance(target, Mesh):
-        return SingleDeviceSharding(target)
-    params = jax.eval_shape(partial(quantize, quantization=config.quantization), params)
-    stacked = sharding.param_shardings(params, target)
-    count = len(jax.tree.leaves(params["layers"])[0])
-    # Served layers are unstacked: drop the axis of layers, which is never sharded.
-    layer = jax.tree.map(
-        lambda leaf: NamedSharding(target, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
-    )
-    layer = prefill_decode.transpose_widening_kernels(
-        config, layer, lambda leaf: NamedSharding(target, PartitionSpec(*reversed(leaf.spec)))
-    )
-    shardings = {**stacked, "layers": (layer,) * count}
-    if prefill_decode.needs_head(config, params):
-        spec = stacked["embed"].spec
-        shardings["head"] = NamedSharding(target, PartitionSpec(*reversed(spec)))
-    return shardings
 
 
 @dataclass(frozen=True)
@@ -86,7 +58,7 @@ class ProgramSpec:
         Args:
             config: architecture of the policy.
             engine_shapes: static shapes of the engine.
-            params: params in the layout of `prefill_decode.serving_params`, or their shapes, whose
+            params: params in the layout of `serving_params.serving_params`, or their shapes, whose
                 shardings may belong to another machine.
             mesh: mesh of the engine; None for a single device.
         """
@@ -108,7 +80,7 @@ class ProgramSpec:
 
     @property
     def params(self) -> Params:
-        """Abstract params in the layout of `prefill_decode.serving_params`."""
+        """Abstract params in the layout of `serving_params.serving_params`."""
         return jax.tree.unflatten(self.structure, self.shapes)
 
     @property

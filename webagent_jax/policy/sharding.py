@@ -209,12 +209,12 @@ def default_shardings(params: Any, mesh: Mesh | None) -> Any:
 
 
 def with_shardings(shapes: Any, shardings: Any) -> Any:
-    """Return the shapes with shardings attached."""
+    """Return the shapes with shardings attached; `shardings` may be a prefix of their tree."""
 
     def attach(x: Any, leaf_sharding: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=leaf_sharding)
 
-    return jax.tree.map(attach, shapes, shardings)
+    return jax.tree.map(attach, shapes, jax.tree.broadcast(shardings, shapes))
 
 
 def bytes_per_device(arrays: Any) -> int:

@@ -8,7 +8,8 @@ place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,6 +47,12 @@ REMAT: dict[str, Callable[..., Any] | None] = {
 
 The entries are ordered from the fastest to the one with the least memory.
 """
+
+JOINED_PROJECTIONS: Mapping[str, tuple[str, ...]] = {
+    "qkv": ("q", "k", "v"),
+    "gate_up": ("gate", "up"),
+}
+"""Projections of the same input that an engine on one device joins (`inference.serving_params`)."""
 
 AttentionFn = Callable[[Array, Array, Array], tuple[Array, Any]]
 """Attention of a layer: (q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out, state).
@@ -160,10 +167,9 @@ class Block(nn.Module):
         dense = partial(Projection, dtype=cfg.dtype, dot_general=dot_general)
         with jax.named_scope("attention"):
             h = norm(name="attn_norm")(tokens)
-            heads = partial(dense, use_bias=cfg.qkv_bias)
-            q = heads((cfg.num_heads, cfg.head_dim), name="q")(h)
-            k = heads((cfg.num_kv_heads, cfg.head_dim), name="k")(h)
-            v = heads((cfg.num_kv_heads, cfg.head_dim), name="v")(h)
+            key_value = (cfg.num_kv_heads, cfg.head_dim)
+            sizes = ((cfg.num_heads, cfg.head_dim), key_value, key_value)
+            q, k, v = self._project(partial(dense, use_bias=cfg.qkv_bias), h, "qkv", sizes)
             if cfg.qk_norm:
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k, v = by_row(q), by_row(k), by_row(v)
@@ -174,9 +180,33 @@ class Block(nn.Module):
         with jax.named_scope("mlp"):
             h = norm(name="mlp_norm")(tokens)
             linear = partial(dense, use_bias=False)
-            gated = nn.silu(linear(cfg.d_ff, name="gate")(h)) * linear(cfg.d_ff, name="up")(h)
-            tokens += linear(cfg.d_model, name="down")(gated)
+            gate, up = self._project(linear, h, "gate_up", ((cfg.d_ff,), (cfg.d_ff,)))
+            tokens += linear(cfg.d_model, name="down")(nn.silu(gate) * up)
         return by_row(tokens), state
+
+    def _project(
+        self,
+        dense: Callable[..., Projection],
+        inputs: Array,
+        joined: str,
+        sizes: Sequence[tuple[int, ...]],
+    ) -> list[Array]:
+        """Return the projections of `inputs` that `joined` names in `JOINED_PROJECTIONS`.
+
+        Args:
+            dense: creates a projection from its output size and its name.
+            inputs: [N, D].
+            joined: key of `JOINED_PROJECTIONS`. One matmul computes all projections if the params
+                contain this name.
+            sizes: output axes of each projection.
+        """
+        names = JOINED_PROJECTIONS[joined]
+        if not self.has_variable("params", joined):
+            return [dense(size, name=n)(inputs) for n, size in zip(names, sizes, strict=True)]
+        widths = [math.prod(size) for size in sizes]
+        out = dense(sum(widths), name=joined)(inputs)
+        parts = jnp.split(out, np.cumsum(widths)[:-1], axis=-1)
+        return [part.reshape(-1, *size) for part, size in zip(parts, sizes, strict=True)]
 
 
 def apply_block(

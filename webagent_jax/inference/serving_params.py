@@ -1,0 +1,121 @@
+"""Layout of params in an engine, which decoding reads fastest."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from webagent_jax.policy import ModelConfig, lora, sharding
+from webagent_jax.policy.quantization import SCALE, is_quantized, quantize
+from webagent_jax.policy.transformer import JOINED_PROJECTIONS, Params
+
+
+def serving_params(config: ModelConfig, params: Params, *, join: bool) -> Params:
+    """Return a copy of `params` in the layout of an engine.
+
+    - Layers are unstacked, so no step slices the stack.
+    - Params are cast to the dtype of the activations once instead of in every layer, kernels to
+      `config.matmul_dtype` if the matmuls round them. The scales of norms are used in float32 and
+      keep their dtype.
+    - Projections are quantized as in `config.quantization`.
+    - Projections of the same input are joined, see `_join_projections`.
+    - A tied embedding gets a rounded copy as head if the matmuls round it.
+
+    Args:
+        config: architecture of the policy.
+        params: params of the policy, also with adapters.
+        join: whether to join projections; False on a mesh, which shards each of them.
+    """
+
+    def cast(path: tuple[Any, ...], param: Array) -> Array:
+        # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
+        is_norm = path[-1].key in ("scale", "final_norm")
+        keeps_dtype = is_norm or path[-1].key == SCALE or is_quantized(param)
+        is_rounded = config.has_rounded_matmuls and path[-1].key in ("kernel", "head")
+        dtype = config.matmul_dtype if is_rounded else config.dtype
+        return jnp.copy(param) if keeps_dtype else jnp.array(param, dtype)
+
+    params = quantize(params, config.quantization)
+    if _needs_head(config, params):
+        # Otherwise every dispatch would transpose and round the embedding.
+        params = {**params, "head": params["embed"].T}
+    params = jax.tree_util.tree_map_with_path(cast, params)
+    layers = [
+        jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
+        for i in range(config.num_layers)
+    ]
+    return {**params, "layers": tuple(map(_join_projections, layers) if join else layers)}
+
+
+def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.Device) -> Any:
+    """Return the shardings of `serving_params`.
+
+    Args:
+        config: architecture of the policy.
+        params: params or their shapes.
+        target: mesh to shard over like the params themselves, or the only device.
+    """
+    if not isinstance(target, Mesh):
+        return SingleDeviceSharding(target)
+    params = jax.eval_shape(partial(quantize, quantization=config.quantization), params)
+    stacked = sharding.param_shardings(params, target)
+    # Served layers are unstacked: drop the axis of layers, which is never sharded.
+    layer = jax.tree.map(
+        lambda leaf: NamedSharding(target, PartitionSpec(*leaf.spec[1:])), stacked["layers"]
+    )
+    shardings = {**stacked, "layers": (layer,) * config.num_layers}
+    if _needs_head(config, params):
+        spec = stacked["embed"].spec
+        shardings["head"] = NamedSharding(target, PartitionSpec(*reversed(spec)))
+    return shardings
+
+
+def _needs_head(config: ModelConfig, params: Params) -> bool:
+    return config.has_rounded_matmuls and "head" not in params
+
+
+def _join_projections(layer: Params) -> Params:
+    """Return the params of a layer with each group of `JOINED_PROJECTIONS` joined into one.
+
+    One matmul with all outputs replaces several, also for adapters. So a GPU starts fewer kernels,
+    and a CPU decodes an eighth faster in float32 (docs/results.md, Language model on a CPU).
+    """
+    layer = dict(layer)
+    for joined, names in JOINED_PROJECTIONS.items():
+        layer[joined] = _join([layer.pop(name) for name in names])
+    return layer
+
+
+def _join(projections: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return one projection whose outputs are those of all `projections`, which share an input."""
+    # Kernels are [in, out...], biases and scales [out...].
+    joined = {"kernel": jnp.concatenate([_flatten(p["kernel"], 1) for p in projections], axis=1)}
+    for key in ("bias", SCALE):
+        if key in projections[0]:
+            joined[key] = jnp.concatenate([_flatten(p[key], 0) for p in projections])
+    if adapted := [p for p in projections if lora.DOWN in p]:
+        joined[lora.DOWN] = jnp.concatenate([p[lora.DOWN] for p in adapted], axis=1)
+        joined[lora.UP] = _join_adapter_outputs(projections, adapted[0][lora.UP].dtype)
+    return joined
+
+
+def _join_adapter_outputs(projections: list[dict[str, Array]], dtype: Any) -> Array:
+    """Return B [sum of ranks, sum of outputs]: a projection reads only its own adapter."""
+    blocks = []
+    for projection in projections:
+        num_outputs = math.prod(projection["kernel"].shape[1:])
+        up = projection.get(lora.UP)
+        # No adapter is one of rank 0.
+        blocks.append(jnp.zeros((0, num_outputs), dtype) if up is None else _flatten(up, 1))
+    return jax.scipy.linalg.block_diag(*blocks)
+
+
+def _flatten(x: Array, num_axes: int) -> Array:
+    """Return `x` with all axes after the first `num_axes` as one."""
+    return x.reshape(*x.shape[:num_axes], -1)
