@@ -1,4 +1,4 @@
-"""Tests of the prompt length limit of `collect_demos`."""
+"""Tests of the prompt length limit and the resuming of `collect_demos`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import resolve_dir
+from webagent_jax.tracking.episode_log import EpisodeJournal
 
 pytestmark = pytest.mark.browser
 
@@ -63,6 +64,30 @@ def test_collect_demos_skips_and_counts_long_prompts(tmp_path):
     min_one_len = min(prompt_lengths.values()) + SMOKE.rollout.max_new_tokens
     with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_model_len={min_len} fits all"):
         collect(tmp_path / "none", min_one_len - 1)
+
+
+def test_interrupted_collection_resumes(tmp_path, monkeypatch):
+    add, added = EpisodeJournal.add, []
+
+    def interrupt_second(journal, episode):
+        if added:
+            raise KeyboardInterrupt
+        add(journal, episode)
+        added.append(episode.task.id)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(EpisodeJournal, "add", interrupt_second)
+        collect(tmp_path / "demos", 4096)
+    assert not demos.exists(tmp_path / "demos")
+
+    def record(journal, episode):
+        add(journal, episode)
+        added.append(episode.task.id)
+
+    monkeypatch.setattr(EpisodeJournal, "add", record)
+    prompt_lengths, _ = collect(tmp_path / "demos", 4096)
+    assert sorted(added) == sorted(prompt_lengths) and len(added) == 2
+    assert not (tmp_path / "demo_episodes").exists()
 
 
 def test_collect_demos_without_expert_says_what_to_do(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
+from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import DemoSource, Episode, Outcome, Suite, Task
 
@@ -25,7 +26,8 @@ def collect_demos(
     """Run episodes of training tasks in browsers and write the successful ones.
 
     Runs `bc.demos_per_task` seeds of each task name. Skips demonstrations whose prompts exceed
-    `engine.max_model_len`; the log reports the limit that fits all.
+    `engine.max_model_len`; the log reports the limit that fits all. An interrupted collection
+    resumes: `demo_episodes/` beside the directory is its journal until the end.
 
     Args:
         cfg: config of the run.
@@ -53,8 +55,8 @@ def collect_demos(
         jobs = [
             Job(task, seed, episode_config, agent) for task, seed in demo_tasks(cfg, runtime.suite)
         ]
-        progress.start_phase("demonstrations", len(jobs), "episodes")
-        episodes = runtime.run(jobs, lambda episode: progress.advance())
+        journal = EpisodeJournal(directory.with_name("demo_episodes"), key=lambda e: e.task.id)
+        episodes = _run_jobs(jobs, runtime, journal, progress)
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, responses with actions.
@@ -85,6 +87,23 @@ def collect_demos(
         num_skipped = len(in_limit) - len(demonstrations)
         progress.log(f"{num_skipped} demonstrations contain a response without an action: skipped")
     demos.write(directory, map(demos.from_episode, demonstrations))
+    journal.delete()
+
+
+def _run_jobs(
+    jobs: Sequence[Job], runtime: RolloutRuntime, journal: EpisodeJournal[str], progress: Progress
+) -> list[Episode]:
+    """Return the episodes of the jobs in their order; those in the journal do not run again."""
+    episodes = journal.load()
+    missing = [job for job in jobs if job.task.id not in episodes]
+    progress.start_phase("demonstrations", len(jobs), "episodes", done=len(jobs) - len(missing))
+
+    def add(episode: Episode) -> None:
+        journal.add(episode)
+        progress.advance()
+
+    episodes |= {episode.task.id: episode for episode in runtime.run(missing, add)}
+    return [episodes[job.task.id] for job in jobs]
 
 
 def check_num_demos(cfg: RunConfig) -> None:

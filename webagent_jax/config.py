@@ -580,7 +580,20 @@ def _check(cfg: RunConfig) -> None:
             cfg.grpo.eval_interval == 0 or cfg.grpo.eval_episodes >= 1,
             "grpo.eval_episodes must be at least 1 with grpo.eval_interval",
         ),
-        (cfg.bc.batch_episodes >= 1, "bc.batch_episodes must be at least 1"),
+        (cfg.seed >= 0, "seed must not be negative"),
+        (cfg.suite.train_seeds_per_task >= 1, "suite.train_seeds_per_task must be at least 1"),
+        (
+            cfg.bc.demos_per_task >= 1 and cfg.bc.epochs >= 1 and cfg.bc.batch_episodes >= 1,
+            "bc.demos_per_task, bc.epochs and bc.batch_episodes must be at least 1",
+        ),
+        (
+            cfg.bc.eval_episodes >= 0,
+            "bc.eval_episodes must not be negative; 0 measures decision accuracy only",
+        ),
+        (
+            cfg.rollout.group_timeout >= 0,
+            "rollout.group_timeout must not be negative; 0 is no limit",
+        ),
         (
             cfg.bc.checkpoint_interval >= 1 and cfg.grpo.checkpoint_interval >= 1,
             "bc.checkpoint_interval and grpo.checkpoint_interval must be at least 1",

@@ -67,7 +67,12 @@ def initialized() -> Iterator[None]:
             "num_processes": _NUM_PROCESSES.value,
             "process_id": _PROCESS_ID.value,
         }
-    jax.distributed.initialize(**options, heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS)
+    # After an error, JAX waits for the other processes before it exits, and they notice only then.
+    jax.distributed.initialize(
+        **options,
+        heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS,
+        shutdown_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS,
+    )
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

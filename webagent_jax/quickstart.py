@@ -34,7 +34,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     seconds: dict[str, float] = {}
 
     def run_phase(name: str, work: Callable[[], object]) -> None:
-        seconds[name] = _run_once(workdir / "phases" / f"{name}.json", work)
+        seconds[name] = _run_phase(workdir / "phases" / f"{name}.json", work)
         # After every phase, so an unfinished run has a report.
         _write(workdir, seconds)
 
@@ -76,14 +76,24 @@ def _expected_work(cfg: RunConfig) -> dict[str, float]:
     }
 
 
-def _run_once(marker: Path, work: Callable[[], object]) -> float:
-    """Run the work unless the marker exists, and return its duration in seconds."""
-    if not marker.exists():
-        start = time.monotonic()
-        # The marker follows the work: an interrupted phase runs again, and resumes itself.
-        work()
-        atomic_files.write_json(marker, {"seconds": time.monotonic() - start})
-    return float(atomic_files.read_json(marker)["seconds"])
+def _run_phase(record_file: Path, work: Callable[[], object]) -> float:
+    """Run a phase unless its record says that it is complete, and return its seconds.
+
+    An interrupted phase runs again and resumes by itself; its seconds are those of all calls.
+    """
+    record: Json = {"seconds": 0.0, "is_complete": False}
+    if record_file.exists():
+        # Records of earlier versions exist for complete phases only.
+        record = {"is_complete": True} | atomic_files.read_json(record_file)
+    if not record["is_complete"]:
+        previous, start = record["seconds"], time.monotonic()
+        try:
+            work()
+            record["is_complete"] = True
+        finally:
+            record["seconds"] = previous + time.monotonic() - start
+            atomic_files.write_json(record_file, record)
+    return float(record["seconds"])
 
 
 def _write(workdir: Path, seconds: dict[str, float]) -> Json:
@@ -107,32 +117,3 @@ def _paired_difference(candidate: Json, baseline: Json) -> Json:
         comparison.first_rewards(candidate), comparison.first_rewards(baseline)
     )
     return {"difference": result.difference, "ci95": list(result.ci95), "n": result.n}
-
-
-def table(summary: Json) -> str:
-    """Return a text table of success by site and stage, and the gain of M-GRPO over BC."""
-    stages = [stage for stage in ("base", "bc", "grpo") if stage in summary]
-    sites = sorted(summary[stages[0]]["by_site"])
-    width = max(map(len, [*sites, "95 % interval"]))
-    lines = [f"{'success, %':<{width}}" + "".join(f"{stage:>14}" for stage in stages)]
-    for site in sites:
-        rates = (summary[stage]["by_site"].get(site, {}).get("success_rate") for stage in stages)
-        cells = ("" if rate is None else f"{100 * rate:.0f}" for rate in rates)
-        lines.append(f"{site:<{width}}" + "".join(f"{cell:>14}" for cell in cells))
-    totals = (f"{100 * summary[stage]['success_rate']:.1f}" for stage in stages)
-    lines.append(f"{'all':<{width}}" + "".join(f"{cell:>14}" for cell in totals))
-    intervals = (
-        "{:.1f} to {:.1f}".format(*(100 * bound for bound in summary[stage]["ci95"]))
-        for stage in stages
-    )
-    lines.append(f"{'95 % interval':<{width}}" + "".join(f"{cell:>14}" for cell in intervals))
-    if "grpo_minus_bc" in summary:
-        gain = summary["grpo_minus_bc"]
-        low, high = gain["ci95"]
-        lines.append(
-            f"GRPO - BC: {100 * gain['difference']:+.1f} points "
-            f"({100 * low:+.1f} to {100 * high:+.1f}) over {gain['n']} paired episodes"
-        )
-    minutes = sum(summary["seconds"].values()) / 60
-    lines.append(f"{minutes:.1f} minutes on {summary['hardware']['cores']} cores")
-    return "\n".join(lines)

@@ -78,7 +78,10 @@ def _run_config(run: Path) -> RunConfig:
     path = run / "config.json"
     if not path.is_file():
         raise ConfigError(f"{run} is not a run: pass the --workdir of launch/evaluate.py")
-    return config.from_config_dict(atomic_files.read_json(path)["config"])
+    content = atomic_files.read_json(path)
+    if not isinstance(content, dict) or "config" not in content:
+        raise ConfigError(f"{path} is not the config of a run: pass the workdir of an evaluation")
+    return config.from_config_dict(content["config"])
 
 
 def _score(

@@ -48,5 +48,9 @@ def make_generator(seed: int, stream: RandomStream, *index: int) -> np.random.Ge
 
 
 def derive_seed(seed: int, stream: RandomStream, *index: int) -> int:
-    """Return a seed in [0, 2^31) for one member of a stream."""
+    """Return a seed in [0, 2^31) for one member of a stream.
+
+    Use indices of one length within a stream: an index and the same with a 0 at its end may have
+    equal seeds, because NumPy pads with zeros.
+    """
     return int(np.random.SeedSequence([seed, stream, *index]).generate_state(1)[0] >> 1)

@@ -7,7 +7,6 @@ the same arrays for any chip in a second. Nothing here is measured.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import math
@@ -112,7 +111,6 @@ def recommend(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
 
 
 def _candidates(cfg: RunConfig, hardware: Hardware) -> Iterator[RunConfig]:
-    replace = dataclasses.replace
     tensor_sizes = [size for size in (1, 2, 4, 8) if size <= hardware.devices]
     for rank, tensor, engine_size in itertools.product(
         (0, _LORA_RANK), tensor_sizes, hardware.devices_per_engine

@@ -88,6 +88,9 @@ def test_load_skips_and_counts_unusable_conversations(tmp_path):
     [
         ({}, "list of conversations"),
         ([{"conversations": []}], "conversation 0: messages must alternate"),
+        ([{"conversations": None}], "conversation 0: messages must alternate"),
+        ([{"conversations": 3}], "conversation 0: messages must alternate"),
+        ([3], "conversation 0: messages must alternate"),
         ([{"conversations": [{"from": "gpt", "value": ""}] * 2}], "human first"),
         ([{"conversations": make_conversation(0)["conversations"][:1]}], "alternate"),
         (

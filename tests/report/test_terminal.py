@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
 from rich.console import Console
 
 from webagent_jax.report import run_loader, terminal
-from webagent_jax.tracking import atomic_files
+from webagent_jax.tracking import atomic_files, metric_writers
 
 
 def render_summary(path: Path) -> str:
@@ -28,6 +29,30 @@ def test_summary_shows_results_and_curves(workdir: Path) -> None:
 
 def test_summary_of_empty_workdir_reports_no_evaluation(tmp_path: Path) -> None:
     assert render_summary(tmp_path).strip() == "No evaluation has finished yet."
+
+
+def test_metrics_of_workdir_belong_to_its_command(tmp_path: Path) -> None:
+    writer = metric_writers.JsonlWriter(tmp_path / "metrics.jsonl")
+    for update in (1, 2, 3):
+        writer.write(update, {"loss": 1 / update})
+    for command, phase in (("train bc", "bc"), ("train grpo", "grpo")):
+        atomic_files.write_json(tmp_path / "config.json", {"command": command, "config": {}})
+        metrics = run_loader.load_run(tmp_path).metrics
+        assert {name for name, records in metrics.items() if records} == {phase}
+        assert f"{phase.upper()}, 3 updates" in render_summary(tmp_path)
+
+
+def test_run_has_logs_of_all_processes(workdir: Path, tmp_path: Path) -> None:
+    source = workdir / "grpo" / "episodes" / "update-00001.jsonl"
+    (tmp_path / "episodes").mkdir()
+    for name in ("update-00007", "update-00007-process-1", "update-00008", "other"):
+        shutil.copy(source, tmp_path / "episodes" / f"{name}.jsonl")
+    logs = run_loader.load_run(tmp_path).logs
+    assert {(log.id, log.name, log.update) for log in logs} == {
+        ("update-7", "Update 7", 7),
+        ("update-7-process-1", "Update 7, process 1", 7),
+        ("update-8", "Update 8", 8),
+    }
 
 
 def test_summary_shows_turn_limits_and_unscored_episodes(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def make_turn(action: types.Action | types.ParseError, screenshot: bytes | None)
             policy_version=np.array([3, 4], np.int32),
             finish="length",
             sampling_logp=None if screenshot is None else np.array([], np.float32),
+            is_mistake=screenshot is None,
         ),
         response_text="Grüße\n\u2028 \ud800 </script>",
         action=action,

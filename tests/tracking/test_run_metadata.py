@@ -40,6 +40,21 @@ def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
     assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
 
 
+def test_run_with_demonstrations_only_takes_new_config(tmp_path: Path) -> None:
+    run_metadata.init_workdir(tmp_path, RunConfig(), "train bc")
+    (tmp_path / "demos" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "demos" / "1.0.0" / "dataset_info.json").write_text("{}")
+    run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "train bc")
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["seed"] == 3
+
+
+def test_workdir_of_another_program_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigError, match="is not the config of a run: choose another --workdir"):
+        run_metadata.init_workdir(tmp_path, RunConfig(), "train bc")
+
+
 @pytest.mark.parametrize("kind", ["weights", "openai"])
 def test_config_contains_devices_of_local_policies(tmp_path: Path, kind) -> None:
     policy = PolicyConfig(kind=kind, endpoint=EndpointConfig(url="http://x/v1", model="m"))

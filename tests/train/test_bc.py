@@ -78,6 +78,15 @@ def test_train_bc_rejects_turn_longer_than_row(cfg, tmp_path):
     assert not (tmp_path / "policy").exists()
 
 
+def test_train_bc_checks_engine_of_decisions_before_training(cfg, tmp_path):
+    demos.write(tmp_path / "demos", [make_demonstration(i) for i in range(6)])
+    engine = dataclasses.replace(cfg.engine, kv_cache_mib=1, max_model_len=512)
+    bc = dataclasses.replace(cfg.bc, eval_decisions=4)
+    with pytest.raises(ConfigError, match="kv_cache_mib"):
+        train_bc(dataclasses.replace(cfg, engine=engine, bc=bc), tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
 def test_length_checks_suggest_sufficient_limits(cfg, tmp_path):
     demos.write(
         tmp_path, [make_demonstration(0), make_demonstration(1, "button go " * 400 + "[1]")]

@@ -39,6 +39,18 @@ def test_merge_process_metrics_without_rewards_averages_processes() -> None:
     assert metrics.merge_process_metrics(processes)["seconds/update"] == 3
 
 
+def test_merge_process_metrics_weights_sites_by_their_episodes() -> None:
+    counts = {"episodes/total": 16.0, "episodes/infra_errors": 0.0}
+    first = {**counts, "success/b": 1.0, "scored/b": 1.0, "success/a": 0.2, "scored/a": 15.0}
+    second = {**counts, "success/b": 0.0, "scored/b": 16.0}
+    merged = metrics.merge_process_metrics(
+        [first | {"staleness/max": 3.0}, second | {"staleness/max": 0.0}]
+    )
+    assert merged["success/b"] == pytest.approx(1 / 17) and merged["scored/b"] == 17
+    assert merged["success/a"] == pytest.approx(0.2)
+    assert merged["staleness/max"] == 3
+
+
 def test_memory_metrics_report_allocated_memory() -> None:
     # Earlier tests leave garbage; the tolerance is for memory that other threads free meanwhile.
     gc.collect()

@@ -86,6 +86,17 @@ def test_latest_success_of_task_is_stored(tmp_path, finish_update):
     assert logps(replay.fill(make_group(0, 0, update=4))) == [-4.0, -2.0]
 
 
+@pytest.mark.parametrize(("option", "reward"), [("score", 1), ("mask", 0), ("zero", 0)])
+def test_truncated_success_is_replayed_only_if_it_counts(tmp_path, finish_update, option, reward):
+    cfg = RunConfig(grpo=GRPOConfig(success_replay=True, truncated_episodes=option))
+    replay = SuccessReplay(cfg, tmp_path, {})
+    group = make_group(0, 1)
+    truncated = replace(group, episodes=tuple(replace(e, truncated=True) for e in group.episodes))
+    finish_update(replay, 0, truncated)
+    filled = replay.fill(make_group(0, 0, update=2))
+    assert [episode.reward for episode in filled.episodes] == [0, reward]
+
+
 def test_restored_replay_has_equal_successes(tmp_path, finish_update):
     replay = SuccessReplay(CFG, tmp_path, {})
     finish_update(replay, 0, make_group(0, 1))

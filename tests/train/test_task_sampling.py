@@ -184,6 +184,21 @@ def test_processes_draw_by_outcomes_of_all(suite, monkeypatch):
     assert [sampler.task(99) for sampler in samplers] == [single.task(99)] * 2
 
 
+def test_groups_recorded_by_other_processes_leave_the_schedule(suite, monkeypatch):
+    cfg = make_config(task_sampling="adaptive")
+    sampler = TaskSampler(cfg, suite, {})
+    tasks = {index: sampler.task(index) for index in range(4)}
+    # After a resume, a process has the names of all processes.
+    restored = TaskSampler(cfg, suite, sampler.state())
+    # Another process records groups 2 and 3.
+    others = [(index, name_of(tasks[index]), True) for index in (2, 3)]
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value, others])
+    rng = np.random.default_rng(0)
+    restored.record([e for index in (0, 1) for e in run_group(tasks[index], index, rng)])
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value])
+    assert restored.state()["scheduled"] == []
+
+
 def test_infra_groups_are_not_counted(suite):
     sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
     episodes = run_group(sampler.task(0), 0, np.random.default_rng(0))

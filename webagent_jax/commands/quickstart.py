@@ -21,8 +21,9 @@ def main(argv: Sequence[str]) -> None:
     """Run the pipeline and print its results."""
     workdir, cfg = parse_workdir(argv, default_workdir="runs/quickstart"), load_checked_config()
     from webagent_jax import quickstart
+    from webagent_jax.report import run_loader, terminal
 
     with hold_lock(workdir), open_progress() as progress:
-        summary = quickstart.quickstart(cfg, workdir, progress)
-    print(quickstart.table(summary))
+        quickstart.quickstart(cfg, workdir, progress)
+    terminal.print_summary(run_loader.load_run(workdir))
     print(f"Open {workdir / 'report.html'}")

@@ -19,6 +19,7 @@ from webagent_jax.cli.run_config import load_checked_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
 from webagent_jax.tracking.progress import open_progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 _EPISODES = flags.DEFINE_string(
     "episodes", None, "Workdir of a training on the arena.", required=True
@@ -30,13 +31,14 @@ _TASKS_PER_TEMPLATE = flags.DEFINE_integer(
 
 def main(argv: Sequence[str]) -> None:
     """Write the demonstrations and print their number."""
-    directory, cfg = parse_workdir(argv) / "demos", load_checked_config()
+    workdir, cfg = parse_workdir(argv), load_checked_config()
+    directory = workdir / "demos"
     from webagent_jax import demos, relabel_episodes
 
     if demos.exists(directory):
         raise ConfigError(f"{directory} already contains demonstrations; use another --workdir")
     failures = relabel_episodes.read_failures(Path(_EPISODES.value))
-    with open_progress() as progress:
+    with hold_lock(workdir), open_progress() as progress:
         relabel_episodes.relabel_episodes(
             cfg, failures, directory, progress, _TASKS_PER_TEMPLATE.value
         )

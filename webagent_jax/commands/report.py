@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
-from rich.console import Console
 
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
@@ -32,5 +31,5 @@ def main(argv: Sequence[str]) -> None:
         run = run_loader.load_run(path)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    Console(highlight=False, markup=False, soft_wrap=True).print(terminal.summary(run))
+    terminal.print_summary(run)
     print(f"Open {page}")

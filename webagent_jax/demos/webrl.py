@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,8 @@ def load(path: Path | str) -> Imported:
 
 def _read(row: Any, number: int, path: Path) -> _Conversation:
     position = f"{path}, conversation {number}"
-    items: Sequence[Any] = row.get("conversations", ()) if isinstance(row, dict) else ()
+    items = row.get("conversations") if isinstance(row, dict) else None
+    items = items if isinstance(items, list) else []
     messages = [(str(m.get("from")), str(m.get("value", ""))) for m in items if isinstance(m, dict)]
     messages = [message for message in messages if message[0] != "system"]
     prompts, responses = messages[::2], messages[1::2]

@@ -49,10 +49,7 @@ def read(path: Path) -> Json:
     file = path / "eval.json" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError(f"{path} contains no evaluation: pass an eval.json or its directory")
-    try:
-        record: Json = atomic_files.read_json(file)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    record: Json = atomic_files.read_json(file)
     if not isinstance(record, Mapping) or not record.keys() >= {"success_rate", "tasks"}:
         raise ConfigError(f"{file} is not an eval.json: success_rate or tasks is missing")
     return record

@@ -24,7 +24,7 @@ _RESULT_FILES = (
     "grpo/metrics.jsonl",
 )
 # The first of these metrics with two values is the sparkline of a run.
-_SPARKLINES = (("grpo", "reward"), ("bc", "success"), ("bc", "loss"))
+_SPARKLINES = (("grpo", "reward"), ("bc", "validation/success"), ("bc", "loss"))
 _METRICS = {
     metric.key: metric
     for metric in (*training_curves.PAPER_METRICS, *training_curves.OTHER_METRICS)

@@ -4,7 +4,7 @@ The loader reads these files if they exist:
 
 - `config.json`
 - `summary.json`, else `eval/<stage>/eval.json`, and `eval.json`
-- `bc/metrics.jsonl`, and `grpo/metrics.jsonl` or `metrics.jsonl`
+- `bc/metrics.jsonl` and `grpo/metrics.jsonl`; `metrics.jsonl` belongs to the command in config.json
 - episodes: `eval/<stage>/episodes/episodes.jsonl`, `episodes/episodes.jsonl`, and `update-*.jsonl`
   in `grpo/episodes/` or `episodes/`
 """
@@ -12,6 +12,7 @@ The loader reads these files if they exist:
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,15 +153,17 @@ def _size_and_time(path: Path) -> tuple[int, int]:
 
 def _load(workdir: Path) -> Run:
     summary = _read_optional(workdir / "summary.json")
+    content = _read_optional(workdir / "config.json")
+    is_bc = content.get("command") == "train bc"
     return Run(
         name=workdir.resolve().name,
-        config=_config(workdir),
+        config=content.get("config") or {},
         evaluations=_evaluations(workdir, summary),
         seconds=summary.get("seconds") or {},
         hardware=summary.get("hardware") or {},
         metrics={
-            "grpo": _metrics(workdir / "grpo", workdir),
-            "bc": _metrics(workdir / "bc"),
+            "grpo": _metrics(workdir / "grpo", *([] if is_bc else [workdir])),
+            "bc": _metrics(workdir / "bc", *([workdir] if is_bc else [])),
         },
         logs=_logs(workdir),
     )
@@ -232,10 +235,10 @@ def _metrics(*folders: Path) -> list[dict[str, float]]:
 def _logs(workdir: Path) -> list[EpisodeLogFile]:
     """Return the logs in order; training precedes the evaluation of its policy."""
     training_logs = [
-        EpisodeLogFile(f"update-{number}", f"Update {number}", number, path)
+        log
         for folder in ("grpo/episodes", "episodes")
         for path in sorted((workdir / folder).glob("update-*.jsonl"))
-        if (number := _update(path)) is not None
+        if (log := _training_log(path)) is not None
     ]
     eval_logs = [
         EpisodeLogFile(stage, name, None, _eval_dir(workdir, stage) / "episodes" / "episodes.jsonl")
@@ -247,13 +250,16 @@ def _logs(workdir: Path) -> list[EpisodeLogFile]:
     return [*(log for log in eval_logs if log not in final_logs), *training_logs, *final_logs]
 
 
-def _update(path: Path) -> int | None:
-    number = path.stem.removeprefix("update-")
-    return int(number) if number.isdecimal() else None
-
-
-def _config(workdir: Path) -> dict[str, Any]:
-    return _read_optional(workdir / "config.json").get("config") or {}
+def _training_log(path: Path) -> EpisodeLogFile | None:
+    """Return the log of one update of one process; None for another file."""
+    match = re.fullmatch(r"update-(\d+)(?:-process-(\d+))?", path.stem)
+    if match is None:
+        return None
+    update, process = int(match[1]), match[2]
+    log_id, name = f"update-{update}", f"Update {update}"
+    if process is not None:
+        log_id, name = f"{log_id}-process-{process}", f"{name}, process {process}"
+    return EpisodeLogFile(log_id, name, update, path)
 
 
 def _eval_dir(workdir: Path, stage: str) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +28,11 @@ _CURVES = (
     *training_curves.PAPER_METRICS,
     *(metric for metric in training_curves.OTHER_METRICS if metric.key in _KEYS),
 )
+
+
+def print_summary(run: Run) -> None:
+    """Print the summary of a run, complete or in progress."""
+    Console(highlight=False, markup=False, soft_wrap=True).print(summary(run))
 
 
 def summary(run: Run) -> RenderableType:

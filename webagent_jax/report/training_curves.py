@@ -35,8 +35,9 @@ PAPER_METRICS = (
     Metric("episode/num_turns", "Turns per episode", "{:.1f}", "turns"),
 )
 OTHER_METRICS = (
-    Metric("success", "Success", "{:.0%}", "success", rate=True),
     Metric("validation/success", "Success on validation tasks", "{:.0%}", "success", rate=True),
+    Metric("decisions/train", "Correct decisions, trained on", "{:.0%}", "decisions", rate=True),
+    Metric("decisions/held_out", "Correct decisions, held out", "{:.0%}", "decisions", rate=True),
     Metric("turn/response_tokens", "Response tokens per turn", "{:.1f}", "tokens"),
     Metric(
         "episodes/truncated_fraction",
@@ -51,7 +52,6 @@ OTHER_METRICS = (
     Metric("entropy", "Entropy", "{:.3g}", "nats"),
     Metric("clip_fraction", "Clipped fraction of tokens", "{:.1%}", "tokens", rate=True),
     Metric("grad_norm", "Gradient norm", "{:.3g}", "norm"),
-    Metric("accuracy", "Token accuracy", "{:.1%}", "tokens", rate=True),
     Metric("logp_difference", "Log-probability difference, sampler to learner", "{:.3g}", "nats"),
     Metric("staleness/mean", "Staleness, updates", "{:.2f}", "updates"),
     Metric("importance_weight", "Importance weight", "{:.3f}", "weight"),

@@ -17,6 +17,7 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig, RunConfig
 from webagent_jax.endpoint import ChatEndpoint, Usage
 from webagent_jax.inference import Engine
+from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, prompt_record, sharding
 from webagent_jax.rollout import (
     Collector,
@@ -218,17 +219,10 @@ def make_engine(
     """Return an engine with the options of the run.
 
     Raises:
-        ConfigError: `engine.max_model_len` exceeds the positions of the policy, or the KV cache is
-            too small.
-        ShardingError: this process has fewer devices than `engine.tensor_parallel_size`.
+        ConfigError, ShardingError: as `check_engine`.
     """
-    if cfg.engine.max_model_len > model.max_positions:
-        raise ConfigError(
-            f"engine.max_model_len={cfg.engine.max_model_len} exceeds the {model.max_positions} "
-            f"positions of {cfg.policy.path}: set --config.engine.max_model_len="
-            f"{model.max_positions}, or use another policy"
-        )
-    try:
+    check_engine(cfg, model)
+    with _engine_errors(cfg):
         return Engine(
             replace(model, quantization=cfg.engine.quantization),
             snapshot.params,
@@ -241,6 +235,41 @@ def make_engine(
             mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
             shared_prefix=_shared_prompt_prefix(cfg, tokenizer),
         )
+
+
+def check_engine(cfg: RunConfig, model: ModelConfig) -> None:
+    """Check the options of the engine without allocating it.
+
+    Raises:
+        ConfigError: `engine.max_model_len` exceeds the positions of the policy, or the KV cache is
+            too small.
+        ShardingError: this process has fewer devices than `engine.tensor_parallel_size`, or the
+            policy does not divide over them.
+    """
+    if cfg.engine.max_model_len > model.max_positions:
+        raise ConfigError(
+            f"engine.max_model_len={cfg.engine.max_model_len} exceeds the {model.max_positions} "
+            f"positions of {cfg.policy.path}: set --config.engine.max_model_len="
+            f"{model.max_positions}, or use another policy"
+        )
+    mesh = _engine_mesh(cfg.engine.tensor_parallel_size)
+    if mesh is not None:
+        sharding.param_shardings(policy.abstract_params(model), mesh)
+    with _engine_errors(cfg):
+        EngineShapes.from_config(
+            model,
+            slots=cfg.engine.slots,
+            max_model_len=cfg.engine.max_model_len,
+            decode_steps=cfg.engine.steps_per_dispatch,
+            cache_bytes=cfg.engine.cache_bytes,
+        )
+
+
+@contextmanager
+def _engine_errors(cfg: RunConfig) -> Iterator[None]:
+    """Raise a ConfigError that names the options for a ValueError of the engine."""
+    try:
+        yield
     except ConfigError:
         raise
     except ValueError as error:

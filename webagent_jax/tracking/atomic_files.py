@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,16 @@ def make_workdir(workdir: Path) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` atomically: a reader gets the complete old or the complete new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because os.replace is atomic within one file system. Processes may write
-    # the same file, so the name contains the pid.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    # In the same folder, because os.replace is atomic within one file system. The name is random,
+    # because processes of several machines may write the same file.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        # A full disk leaves a part of the file.
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

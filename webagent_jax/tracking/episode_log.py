@@ -11,6 +11,7 @@ import base64
 import dataclasses
 import hashlib
 import itertools
+import shutil
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,8 +40,7 @@ def append_episodes(path: Path, episodes: Iterable[types.Episode]) -> None:
 def load_episodes(path: Path) -> tuple[types.Episode, ...]:
     """Return the episodes of a log as appended; empty if the file does not exist.
 
-    `Completion.is_mistake` is not stored. An incomplete last line and missing screenshots are
-    skipped with a warning.
+    An incomplete last line and missing screenshots are skipped with a warning.
 
     Raises:
         ValueError: another line is not valid JSON; the message names file and line.
@@ -94,6 +94,10 @@ class EpisodeJournal(Generic[Key]):
         """
         episodes = (e for file in files for e in load_episodes(self._folder / file))
         return {self._key(e): e for e in episodes if e.reward is not None}
+
+    def delete(self) -> None:
+        """Delete the folder of the journal, when its episodes are stored elsewhere."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def episode_files_dir(episode: types.Episode) -> Path:
@@ -218,6 +222,7 @@ def _encode_turn(turn: types.Turn, pictures: Path) -> Json:
         ),
         "policy_version": _encode_array(completion.policy_version, "<i4"),
         "finish": completion.finish,
+        "is_mistake": completion.is_mistake,
         "response_text": turn.response_text,
         "action": _encode_action(turn.action),
         "observation": dataclasses.asdict(turn.observation),
@@ -286,6 +291,8 @@ def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
             logp=_decode_array(record["logp"], "<f4", np.float32),
             policy_version=_decode_array(record["policy_version"], "<i4", np.int32),
             finish=record["finish"],
+            # Older logs lack the field.
+            is_mistake=record.get("is_mistake", False),
             sampling_logp=(
                 None if sampling_logp is None else _decode_array(sampling_logp, "<f4", np.float32)
             ),

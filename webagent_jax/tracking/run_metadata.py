@@ -59,7 +59,12 @@ def policy_path(workdir: Path) -> str:
 
 def _has_other_files(workdir: Path, path: Path) -> bool:
     own = (path, workdir / LOCK_FILE)
-    return any(file.is_file() and file not in own for file in workdir.rglob("*"))
+    # Demonstrations are an input of BC, which accepts those of any config.
+    demos = workdir / "demos"
+    return any(
+        file.is_file() and file not in own and demos not in file.parents
+        for file in workdir.rglob("*")
+    )
 
 
 def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
@@ -69,6 +74,10 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
         ConfigError: it has others; the message names an option.
     """
     previous = atomic_files.read_json(workdir / "config.json")
+    if not isinstance(previous, dict) or not previous.keys() >= {"command", "config"}:
+        raise ConfigError(
+            f"{workdir / 'config.json'} is not the config of a run: choose another --workdir"
+        )
     if previous["command"] != command:
         raise ConfigError(
             f"{workdir} contains a run of `webagent {previous['command']}`, "

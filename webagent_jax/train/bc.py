@@ -19,7 +19,7 @@ from webagent_jax.learn.advantages import TokenWeightFn
 from webagent_jax.learn.forest import stack_rows
 from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import require_local_policy
-from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
+from webagent_jax.rollout.runtime import RolloutRuntime, check_engine, make_engine, prompt_format
 from webagent_jax.seeds import RandomStream
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.progress import NullProgress, Progress
@@ -57,6 +57,9 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
     _collect_missing_demos(cfg, workdir / "demos", progress)
     with ExitStack() as stack:
         learner = stack.enter_context(Learner(cfg, workdir))
+        if cfg.bc.eval_decisions:
+            # The engine is needed after the last update: fail before the first.
+            check_engine(cfg, learner.model)
         # 2. Select the validation tasks before the split, which holds out their demonstrations.
         validation = _make_validation(cfg, learner, progress, stack)
         tokenizer = _tokenizer(cfg)

@@ -86,6 +86,7 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         "turns/repeated_fraction": _repeated_fraction(scored),
         "turns/compared_fraction": _compared_fraction(batch.groups),
         **{f"success/{site}": float(np.mean(rewards)) for site, rewards in by_site.items()},
+        **{f"scored/{site}": float(len(rewards)) for site, rewards in by_site.items()},
     }
 
 
@@ -113,8 +114,8 @@ def memory_metrics() -> dict[str, float]:
 def merge_process_metrics(processes: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return one record of the metrics of all processes.
 
-    Counts are summed, memory is the maximum, and other metrics are means weighted by episodes with
-    a reward.
+    Counts are summed; memory and `staleness/max` are the maximum; other metrics are means weighted
+    by episodes with a reward, `success/<site>` by those of the site.
     """
     names = dict.fromkeys(name for process in processes for name in process)
     return {
@@ -124,11 +125,14 @@ def merge_process_metrics(processes: Sequence[dict[str, float]]) -> dict[str, fl
 
 def _merge(name: str, processes: Sequence[dict[str, float]]) -> float:
     values = [process[name] for process in processes]
-    if name in _COUNT_METRICS:
+    if name in _COUNT_METRICS or name.startswith("scored/"):
         return float(np.sum(values))
-    if name.startswith("memory/"):
+    if name.startswith("memory/") or name == "staleness/max":
         return max(values)
-    scored = [process["episodes/total"] - process["episodes/infra_errors"] for process in processes]
+    if name.startswith("success/"):
+        scored = [process[name.replace("success/", "scored/", 1)] for process in processes]
+    else:
+        scored = [each["episodes/total"] - each["episodes/infra_errors"] for each in processes]
     # np.average needs weights above 0, even if no process has an episode with a reward.
     weights = scored if any(scored) else None
     return float(np.average(values, weights=weights))

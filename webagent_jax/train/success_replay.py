@@ -39,6 +39,8 @@ class SuccessReplay:
 
     def __init__(self, cfg: RunConfig, folder: Path, saved: Mapping[str, Sequence[int]]) -> None:
         self._is_enabled, self._folder = cfg.grpo.success_replay, folder
+        # Otherwise the objective would not use a replayed success as one.
+        self._uses_truncated = cfg.grpo.truncated_episodes == "score"
         self._locations = {task_id: Location(*values) for task_id, values in saved.items()}
 
     def fill(self, group: Group) -> Group:
@@ -62,7 +64,7 @@ class SuccessReplay:
         locations = {
             e.task.id: Location(e.update, process, e.group, e.attempt)
             for e in episodes
-            if e.reward == 1
+            if e.reward == 1 and (self._uses_truncated or not e.truncated)
         }
         for process_locations in distributed.allgather(locations):
             self._locations |= {

@@ -81,15 +81,17 @@ class TaskSampler:
             group_rewards = rewards.setdefault(episode.group, [])
             if episode.reward is not None:
                 group_rewards.append(episode.reward)
-        names = {index: self._scheduled.pop(index) for index in rewards}
+        # Fewer than two rewards, because of INFRA episodes, cannot differ.
         outcomes = [
-            (names[index], len(set(each)) > 1)
+            (index, self._scheduled[index], len(set(each)) > 1 if len(each) > 1 else None)
             for index, each in rewards.items()
-            # Fewer rewards, because of INFRA episodes, cannot differ.
-            if len(each) > 1
         ]
         # All processes add the same counts, so their weights stay equal.
-        gathered = [outcome for process in distributed.allgather(outcomes) for outcome in process]
+        recorded = [outcome for process in distributed.allgather(outcomes) for outcome in process]
+        for index, _, _ in recorded:
+            # After a resume, every process has the names of all processes.
+            self._scheduled.pop(index, None)
+        gathered = [(name, is_mixed) for _, name, is_mixed in recorded if is_mixed is not None]
         decay = _DECAY ** (len(gathered) / len(self._counts))
         self._counts = {template: decay * counts for template, counts in self._counts.items()}
         for name, is_mixed in gathered:
@@ -140,7 +142,8 @@ def learning_weights(mixed: Float64Array, equal: Float64Array) -> Float64Array:
 
 def _uniform_task(cfg: RunConfig, suite: Suite, names: Sequence[str], index: int) -> Task:
     epoch, position = divmod(index, len(names))
-    # One generator per pass and one per position: any index can be drawn without its predecessors.
+    # One generator per pass and one per position, so any index can be drawn without the others
+    # before it. (That of position 0 equals that of its pass, see `seeds.derive_seed`.)
     order = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch)
     name = names[order.permutation(len(names))[position]]
     task_seed = seeds.make_generator(cfg.seed, RandomStream.TASKS, epoch, position)

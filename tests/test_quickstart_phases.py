@@ -1,0 +1,28 @@
+"""Tests of the phases of the quickstart."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from webagent_jax import quickstart
+
+
+def test_seconds_of_an_interrupted_phase_include_all_calls(tmp_path: Path, monkeypatch) -> None:
+    # Each reading of the clock is 10 s after the previous one.
+    clock = count(step=10.0)
+    monkeypatch.setattr(quickstart.time, "monotonic", lambda: next(clock))
+    record = tmp_path / "phases" / "grpo.json"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    calls: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        quickstart._run_phase(record, interrupt)
+    assert quickstart._run_phase(record, lambda: calls.append(1)) == 20
+    # A complete phase does not run again.
+    assert quickstart._run_phase(record, lambda: calls.append(2)) == 20
+    assert calls == [1]
