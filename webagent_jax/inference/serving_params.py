@@ -24,7 +24,7 @@ def serving_params(config: ModelConfig, params: Params, *, join: bool) -> Params
       `config.matmul_dtype` if the matmuls round them. The scales of norms are used in float32 and
       keep their dtype.
     - Projections are quantized as in `config.quantization`.
-    - Projections of the same input are joined, see `_join_projections`.
+    - Projections of one input are joined with their adapters, see `_join_projections`.
     - A tied embedding gets a rounded copy as head if the matmuls round it.
 
     Args:
@@ -83,39 +83,57 @@ def _needs_head(config: ModelConfig, params: Params) -> bool:
 def _join_projections(layer: Params) -> Params:
     """Return the params of a layer with each group of `JOINED_PROJECTIONS` joined into one.
 
-    One matmul with all outputs replaces several, also for adapters. So a GPU starts fewer kernels,
-    and a CPU decodes an eighth faster in float32 (docs/results.md, Language model on a CPU).
+    One matmul replaces those of several projections and of their adapters' A. So a GPU starts fewer
+    kernels, and a CPU decodes faster (docs/results.md, Language model on a CPU).
     """
     layer = dict(layer)
     for joined, names in JOINED_PROJECTIONS.items():
-        layer[joined] = _join([layer.pop(name) for name in names])
+        parts = {name: layer.pop(name) for name in names}
+        layer[joined] = _join([_flatten_projection(name, part) for name, part in parts.items()])
     return layer
 
 
+def _flatten_projection(name: str, projection: dict[str, Array]) -> dict[str, Array]:
+    """Return the params of a projection with one input axis and one output axis."""
+    kernel, inner = projection["kernel"], lora.num_input_axes(name)
+    num_inputs = math.prod(kernel.shape[:inner])
+    shapes = {
+        "kernel": (num_inputs, -1),
+        lora.DOWN: (num_inputs, -1),
+        lora.UP: (projection[lora.UP].shape[0], -1) if lora.UP in projection else (),
+    }
+    # Biases and scales have output axes only.
+    return {key: x.reshape(shapes.get(key, (-1,))) for key, x in projection.items()}
+
+
 def _join(projections: list[dict[str, Array]]) -> dict[str, Array]:
-    """Return one projection whose outputs are those of all `projections`, which share an input."""
-    # Kernels are [in, out...], biases and scales [out...].
-    joined = {"kernel": jnp.concatenate([_flatten(p["kernel"], 1) for p in projections], axis=1)}
-    for key in ("bias", SCALE):
-        if key in projections[0]:
-            joined[key] = jnp.concatenate([_flatten(p[key], 0) for p in projections])
+    """Return one projection with the outputs of all, from their flattened params.
+
+    Its kernel [in, out] ends with the columns of A, unless it is quantized: A keeps its precision.
+    """
+    kernel = jnp.concatenate([p["kernel"] for p in projections], axis=1)
+    joined = {
+        key: jnp.concatenate([p[key] for p in projections])
+        for key in ("bias", SCALE)
+        if key in projections[0]
+    }
     if adapted := [p for p in projections if lora.DOWN in p]:
-        joined[lora.DOWN] = jnp.concatenate([p[lora.DOWN] for p in adapted], axis=1)
-        joined[lora.UP] = _join_adapter_outputs(projections, adapted[0][lora.UP].dtype)
-    return joined
+        down = jnp.concatenate([p[lora.DOWN] for p in adapted], axis=1)
+        joined[lora.UP] = _block_diagonal_up(projections, adapted[0][lora.UP].dtype)
+        if is_quantized(kernel):
+            joined[lora.DOWN] = down
+        else:
+            kernel = jnp.concatenate([kernel, down.astype(kernel.dtype)], axis=1)
+            if "bias" in joined:
+                joined["bias"] = jnp.pad(joined["bias"], (0, down.shape[1]))
+    return {**joined, "kernel": kernel}
 
 
-def _join_adapter_outputs(projections: list[dict[str, Array]], dtype: Any) -> Array:
-    """Return B [sum of ranks, sum of outputs]: a projection reads only its own adapter."""
+def _block_diagonal_up(projections: list[dict[str, Array]], dtype: Any) -> Array:
+    """Return B [sum of ranks, sum of outputs]: an output reads the adapter of its projection."""
     blocks = []
     for projection in projections:
-        num_outputs = math.prod(projection["kernel"].shape[1:])
-        up = projection.get(lora.UP)
-        # No adapter is one of rank 0.
-        blocks.append(jnp.zeros((0, num_outputs), dtype) if up is None else _flatten(up, 1))
+        # A projection without an adapter has one of rank 0.
+        no_adapter = jnp.zeros((0, projection["kernel"].shape[1]), dtype)
+        blocks.append(projection.get(lora.UP, no_adapter))
     return jax.scipy.linalg.block_diag(*blocks)
-
-
-def _flatten(x: Array, num_axes: int) -> Array:
-    """Return `x` with all axes after the first `num_axes` as one."""
-    return x.reshape(*x.shape[:num_axes], -1)

@@ -50,9 +50,11 @@ The entries are ordered from the fastest to the one with the least memory.
 
 JOINED_PROJECTIONS: Mapping[str, tuple[str, ...]] = {
     "qkv": ("q", "k", "v"),
+    "attention_out": ("o",),
     "gate_up": ("gate", "up"),
+    "mlp_out": ("down",),
 }
-"""Projections of the same input that an engine on one device joins (`inference.serving_params`)."""
+"""Projections of one input, which an engine on one device joins (`inference.serving_params`)."""
 
 AttentionFn = Callable[[Array, Array, Array], tuple[Array, Any]]
 """Attention of a layer: (q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out, state).
@@ -132,15 +134,19 @@ class Projection(nn.DenseGeneral):
         if self.has_variable("params", quantization.SCALE):
             scale: Array = self.get_variable("params", quantization.SCALE)  # [out...]
             out = (out * scale[(None,) * (out.ndim - scale.ndim)]).astype(out.dtype)
-        if not self.has_variable("params", lora.DOWN):
+        if not self.has_variable("params", lora.UP):
             return out
-        down: Array = self.get_variable("params", lora.DOWN)
-        up: Array = self.get_variable("params", lora.UP)
-        # A is [in..., rank]: two input axes for "o" (heads and head_dim), one for the others.
-        inner = down.ndim - 1
-        axes = (tuple(range(inputs.ndim - inner, inputs.ndim)), tuple(range(inner)))
         contract = self.dot_general or jax.lax.dot_general
-        low = contract(inputs, down.astype(inputs.dtype), (axes, ((), ())))
+        up: Array = self.get_variable("params", lora.UP)
+        if self.has_variable("params", lora.DOWN):
+            down: Array = self.get_variable("params", lora.DOWN)
+            # A is [in..., rank]: two input axes for "o" (heads and head_dim), one for the others.
+            inner = down.ndim - 1
+            axes = (tuple(range(inputs.ndim - inner, inputs.ndim)), tuple(range(inner)))
+            low = contract(inputs, down.astype(inputs.dtype), (axes, ((), ())))
+        else:
+            # The kernel of an engine ends with A (`inference.serving_params`).
+            out, low = jnp.split(out, [out.shape[-1] - len(up)], axis=-1)
         return out + contract(low, up.astype(inputs.dtype), (((low.ndim - 1,), (0,)), ((), ())))
 
 
@@ -163,49 +169,57 @@ class Block(nn.Module):
         tokens = x.reshape(-1, cfg.d_model)
         by_row = lambda part: part.reshape(*x.shape[:2], *part.shape[1:])  # noqa: E731
         norm = partial(nn.RMSNorm, epsilon=cfg.rms_eps, dtype=cfg.dtype)
-        dot_general = matmul.dot_general if cfg.has_rounded_matmuls else None
-        dense = partial(Projection, dtype=cfg.dtype, dot_general=dot_general)
         with jax.named_scope("attention"):
             h = norm(name="attn_norm")(tokens)
             key_value = (cfg.num_kv_heads, cfg.head_dim)
             sizes = ((cfg.num_heads, cfg.head_dim), key_value, key_value)
-            q, k, v = self._project(partial(dense, use_bias=cfg.qkv_bias), h, "qkv", sizes)
+            q, k, v = self._project("qkv", h, sizes, use_bias=cfg.qkv_bias)
             if cfg.qk_norm:
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k, v = by_row(q), by_row(k), by_row(v)
             out, state = attend(apply_rope(q, rotation), apply_rope(k, rotation), v)
             # The entry "attention" of `REMAT` refers to this name. `out` becomes [B * T, H, E].
             out = checkpoint_name(out, "attention").reshape(len(tokens), *out.shape[2:])
-            tokens += dense(cfg.d_model, axis=(-2, -1), use_bias=False, name="o")(out)
+            tokens += self._project("attention_out", out, ((cfg.d_model,),))[0]
         with jax.named_scope("mlp"):
             h = norm(name="mlp_norm")(tokens)
-            linear = partial(dense, use_bias=False)
-            gate, up = self._project(linear, h, "gate_up", ((cfg.d_ff,), (cfg.d_ff,)))
-            tokens += linear(cfg.d_model, name="down")(nn.silu(gate) * up)
+            gate, up = self._project("gate_up", h, ((cfg.d_ff,), (cfg.d_ff,)))
+            tokens += self._project("mlp_out", nn.silu(gate) * up, ((cfg.d_model,),))[0]
         return by_row(tokens), state
 
     def _project(
         self,
-        dense: Callable[..., Projection],
-        inputs: Array,
         joined: str,
+        inputs: Array,
         sizes: Sequence[tuple[int, ...]],
+        *,
+        use_bias: bool = False,
     ) -> list[Array]:
-        """Return the projections of `inputs` that `joined` names in `JOINED_PROJECTIONS`.
+        """Return the projections that `joined` names, each [N, *size].
 
         Args:
-            dense: creates a projection from its output size and its name.
-            inputs: [N, D].
             joined: key of `JOINED_PROJECTIONS`. One matmul computes all projections if the params
                 contain this name.
+            inputs: [N, in...].
             sizes: output axes of each projection.
+            use_bias: whether the projections have biases.
         """
-        names = JOINED_PROJECTIONS[joined]
+        dense = partial(
+            Projection,
+            use_bias=use_bias,
+            dtype=self.config.dtype,
+            dot_general=matmul.dot_general if self.config.has_rounded_matmuls else None,
+        )
         if not self.has_variable("params", joined):
-            return [dense(size, name=n)(inputs) for n, size in zip(names, sizes, strict=True)]
-        widths = [math.prod(size) for size in sizes]
-        out = dense(sum(widths), name=joined)(inputs)
-        parts = jnp.split(out, np.cumsum(widths)[:-1], axis=-1)
+            axes = tuple(range(1, inputs.ndim))
+            return [
+                dense(size, axis=axes, name=name)(inputs)
+                for name, size in zip(JOINED_PROJECTIONS[joined], sizes, strict=True)
+            ]
+        kernel: Array = self.get_variable("params", joined)["kernel"]
+        out = dense(kernel.shape[1], name=joined)(inputs.reshape(len(inputs), -1))
+        ends = np.cumsum([math.prod(size) for size in sizes])
+        parts = jnp.split(out, ends[:-1], axis=-1)
         return [part.reshape(-1, *size) for part, size in zip(parts, sizes, strict=True)]
 
 
