@@ -1,8 +1,9 @@
-"""Tests of the latency of local sites."""
+"""Tests of local sites: latency and missing pages."""
 
 from __future__ import annotations
 
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +32,15 @@ def test_latency_delays_responses_concurrently(tmp_path: Path) -> None:
         assert list(responses) == [b"hello"] * 20
         # The requests wait concurrently.
         assert time.monotonic() - start - single_seconds < 20 * LATENCY_SECONDS
+
+
+def test_missing_page_keeps_its_status(tmp_path: Path) -> None:
+    (tmp_path / "404.html").write_text("missing")
+    with StaticSite(tmp_path) as site:
+        for _ in range(2):
+            with pytest.raises(urllib.error.HTTPError, match="404") as error:
+                fetch(f"{site.url}/nowhere")
+            assert error.value.read() == b"missing"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,25 @@ class LatencyMiddleware:
         await self._app(scope, receive, send)
 
 
+def make_server(app: ASGIApp, latency: float = 0.0) -> uvicorn.Server:
+    """Return an HTTP server of an application.
+
+    Args:
+        app: application to serve; it has no startup or shutdown events.
+        latency: delay of every response in seconds.
+    """
+    return uvicorn.Server(
+        uvicorn.Config(
+            LatencyMiddleware(app, latency) if latency else app,
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+    )
+
+
 class _CachedStaticFiles(StaticFiles):
     """Static files with a cache in memory: every episode requests the same few files."""
 
@@ -44,7 +63,8 @@ class _CachedStaticFiles(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         if path not in self._responses:
             response = await super().get_response(path, scope)
-            if not isinstance(response, FileResponse):
+            # The folder's 404.html is a file too; its status is not that of a page.
+            if not isinstance(response, FileResponse) or response.status_code != 200:
                 return response
             body = Path(response.path).read_bytes()
             cache_control = "no-cache" if response.media_type == "text/html" else "max-age=86400"
@@ -75,16 +95,7 @@ class LocalServer:
         self.port = int(self._socket.getsockname()[1])
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                LatencyMiddleware(app, latency) if latency else app,
-                loop="asyncio",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._server = make_server(app, latency)
         self._thread = threading.Thread(
             target=self._server.run,
             kwargs={"sockets": [self._socket]},

@@ -31,6 +31,11 @@ def count(request: RequestContext) -> Response:
     return PlainTextResponse(str(request.value("SELECT count(*) FROM t")))
 
 
+@views.get("/row/{number:int}")
+def show_row(request: RequestContext, number: int) -> Response:
+    return PlainTextResponse(str(request.row("SELECT x FROM t WHERE x = ?", number)["x"]))
+
+
 @views.get("/writes")
 def write_on_get(request: RequestContext) -> Response:
     request.execute("INSERT INTO t VALUES (0)")
@@ -117,6 +122,12 @@ def test_failed_post_rolls_back(client: AsgiClient) -> None:
     assert client("POST", "/add", b"x=good")[0] == 303
     assert client("POST", "/add", b"x=bad")[0] == 404
     assert client("GET", "/count") == (200, "8")
+
+
+def test_integer_too_large_for_the_database_returns_404(client: AsgiClient) -> None:
+    assert client("GET", "/row/7") == (200, "7")
+    for number in (8, 2**63, 10**40):
+        assert client("GET", f"/row/{number}")[0] == 404
 
 
 def test_flash_message_appears_once(client: AsgiClient) -> None:

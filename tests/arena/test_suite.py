@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.arena.conftest import SiteClient
+from tools.check_relabeling import ExpertOf, run
+from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES
+from webagent_jax.arena.task import Data
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ArenaConfig, BrowserConfig, ObservationFormat
 from webagent_jax.expert_steps import page_text
@@ -87,6 +92,53 @@ def test_immediate_exit_gets_no_reward(suite: ArenaSuite, template: str) -> None
         assert environment.compute_reward("") == 0.0 and environment.compute_reward(None) == 0.0
     finally:
         environment.close()
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+def test_hedged_answer_gets_no_reward(suite: ArenaSuite) -> None:
+    environment = suite.make_env(first_task(suite, "shop/orders-in-month"))
+    environment.reset()
+    (count,) = environment._task.eval["reference_answers"]["must_include"]
+    assert environment.compute_reward(f"{count} orders") == 1.0
+    assert environment.compute_reward(f"{count} or {int(count) + 1} orders") == 0.0
+    environment.close()
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+@pytest.mark.parametrize("template", ["shop/add-to-cart", "shop/buy"])
+@pytest.mark.parametrize(("quantity", "wrong_quantity"), [("1", "15"), ("2", "20")])
+def test_wrong_quantity_gets_no_reward(
+    suite: ArenaSuite, data: Data, template: str, quantity: str, wrong_quantity: str
+) -> None:
+    entry = next(entry for entry in TEMPLATES if entry.name == template)
+    generated = next(
+        item
+        for item in selection.generate_tasks([entry], data, seed=0)
+        if item.instance.slots["quantity"] == quantity
+    )
+    slots = {**generated.instance.slots, "quantity": wrong_quantity}
+    mistaken = replace(generated, instance=replace(generated.instance, slots=slots))
+    rewards = [run(suite, generated.task, ExpertOf(item)).reward for item in (generated, mistaken)]
+    assert rewards == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+def test_reorder_with_wrong_quantity_gets_no_reward(suite: ArenaSuite) -> None:
+    task = first_task(suite, "shop/reorder")
+    environment = suite.make_env(task)
+    environment.reset()
+    server, world = suite._server, environment._world
+    shop = SiteClient(server, world)
+    (number,) = (word.strip(".,:") for word in task.intent.split() if word[0].isdigit())
+    shop.post(f"/account/orders/{number}/reorder")
+    assert environment.compute_reward("") == 1.0
+    rows = server.rows(world, "shop", "SELECT id, quantity FROM cart_item")
+    quantities = {f"quantity-{item}": quantity for item, quantity in rows}
+    assert min(quantities.values()) <= 2
+    wrong = {name: 10 * n if n <= 2 else n for name, n in quantities.items()}
+    shop.post("/cart/update", **wrong)
+    assert environment.compute_reward("") == 0.0
+    environment.close()
 
 
 @pytest.mark.slow

@@ -14,7 +14,14 @@ import pytest
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES
 from webagent_jax.arena.selection import TASK_COUNTS, GeneratedTask
-from webagent_jax.arena.task import Data, TaskTemplate, eval_kind
+from webagent_jax.arena.task import (
+    Data,
+    TaskTemplate,
+    answer_includes,
+    answer_is,
+    eval_kind,
+    is_hedged,
+)
 from webagent_jax.suites import task_file
 from webagent_jax.types import Split
 
@@ -123,10 +130,58 @@ def test_draw_of_a_missing_member_gives_no_task(name: str, data: Data) -> None:
     assert template.sample(data, MissingMember(0)) is None
 
 
+@pytest.mark.parametrize(
+    ("references", "answer", "hedged"),
+    [
+        (["3"], "3", False),
+        (["3"], "There are 3 of them in room 12.", False),  # the intent contains 12
+        (["3"], "2 3", True),
+        (["3"], "2/3", True),
+        (["3"], "3; 4", True),
+        (["24", "min |OR| minutes"], "24 min, 12.4 km", False),
+        (["24", "min |OR| minutes"], "10 20 24 30 min", True),
+        (["Oak Café"], "It is the Oak Café, 1 Mill Street, since 1,900.", False),
+        (["Oak Café"], "Oak Café, 1, 2, 3", True),
+        (["Oak Café"], "Oak Café" + " word" * 15, False),
+        (["Oak Café"], "Oak Café" + " word" * 16, True),
+        (["Oak Café"], "Oak Café," + ",".join("abcdefghijklmnop"), True),
+        (["a b c |OR| a"], "a" + " word" * 17, False),
+    ],
+)
+def test_hedged_answers_list_words_or_numbers(
+    references: list[str], answer: str, hedged: bool
+) -> None:
+    assert is_hedged(answer, "What is in room 12?", answer_includes(*references)) == hedged
+
+
+def test_exact_answers_are_never_hedged() -> None:
+    assert not is_hedged("0 1 2 3 4", "How many?", answer_is("0 1 2 3 4"))
+
+
+def test_excluded_options_leave_out_parts_of_the_answer() -> None:
+    options = ("Oak", "The Oak Bar", "Elm", "the oak")
+    spec = answer_includes("The Oak", excluding=options)
+    assert spec["reference_answers"]["must_exclude"] == ["The Oak Bar", "Elm"]
+    assert "must_exclude" not in answer_includes("The Oak", excluding=["Oak"])["reference_answers"]
+
+
+def webarena_row(item: GeneratedTask) -> dict[str, object]:
+    """Return the task in WebArena's JSON schema."""
+    task = item.task
+    return {
+        "sites": list(task.sites),
+        "task_id": task.id,
+        "start_url": task.start_url,
+        "intent_template_id": task.template,
+        "intent": task.intent,
+        "eval": task.eval,
+    }
+
+
 def test_task_file_loads_generated_tasks(
     tasks_by_split: dict[Split, tuple[GeneratedTask, ...]], tmp_path: Path
 ) -> None:
-    rows = [selection.to_webarena_json(item) for split in tasks_by_split.values() for item in split]
+    rows = [webarena_row(item) for split in tasks_by_split.values() for item in split]
     path = tmp_path / "arena.json"
     path.write_text(json.dumps(rows))
     tasks = task_file.load(path, ADDRESSES)

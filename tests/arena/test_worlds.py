@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -131,8 +134,33 @@ def test_unknown_hosts_return_404(server: ArenaServerHandle, world: str, name: s
 
 def test_failed_command_raises_and_server_continues(server: ArenaServerHandle) -> None:
     with pytest.raises(InfraError, match="KeyError"):
-        server.copy("w999999")
+        server.rows("w999999", "shop", "SELECT 1")
     server.drop(server.new())
+
+
+def test_late_responses_are_dropped_with_their_worlds(server: ArenaServerHandle) -> None:
+    num_worlds = server._call("count")
+    os.kill(server._process.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            with pytest.raises(InfraError, match="does not respond: timed out"):
+                server._call("new", timeout=0.2)
+    finally:
+        os.kill(server._process.pid, signal.SIGCONT)
+    world = server.new()
+    assert server.rows(world, "shop", "SELECT first FROM customer WHERE id = 1") == [["Nora"]]
+    assert server._call("count") == num_worlds + 1
+    server.drop(world)
+
+
+def test_server_runs_this_package_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "webagent_jax").mkdir()
+    (tmp_path / "webagent_jax" / "__init__.py").write_text("raise ImportError")
+    monkeypatch.chdir(tmp_path)
+    with ArenaServerHandle() as server:
+        assert server.new()
 
 
 def test_closed_server_raises_infra_error() -> None:

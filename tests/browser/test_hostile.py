@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page
 
 from tests.browser.conftest import Site, find_full_browser
 from tests.browser.hostile_site import HostileSite
-from webagent_jax.browser import BrowserPool, Session, chromium, injected
+from webagent_jax.browser import BrowserPool, Session, chromium, context, injected
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -190,3 +191,50 @@ def test_page_that_navigates_again_and_again_settles(
     session.goto(site.add_page("<p>loaded</p>"))
     assert calls.count("quiet") == 4
     assert "loaded" in session.observe().text
+
+
+def test_page_without_scripts_raises_infra_error(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the injection, every evaluation meets a document without the scripts."""
+    monkeypatch.setattr(injected, "INIT_SCRIPT", "")
+
+    async def call_on_bare_page(page: Page) -> Any:
+        assert page.context.browser is not None
+        bare_page = await page.context.browser.new_page()
+        try:
+            return await injected.call(bare_page, "quiet", 1, 1)
+        finally:
+            await bare_page.close()
+
+    with pytest.raises(InfraError, match=r"replaced before quiet\(\) ran"):
+        session.with_page(call_on_bare_page)
+
+
+def test_closed_tab_has_an_empty_title(session: Session, site: Site) -> None:
+    url = site.add_page("<p>x</p>")
+
+    async def format_closed_tab(page: Page) -> str:
+        tab = await page.context.new_page()
+        await tab.goto(url)
+        await tab.close()
+        return await context._format_tab(1, tab, False)
+
+    assert session.with_page(format_closed_tab) == "[tab 1]"
+
+
+def test_tab_may_close_while_it_navigates(site: Site) -> None:
+    site.delays["/never"] = 30
+    leave = "location.href = '/never'; setTimeout(() => window.close(), 2500)"
+    site.add_page(f'<button onclick="{leave}">Leave</button>', "/tab")
+    with (
+        BrowserPool(BrowserConfig(settle_timeout=0.5)) as pool,
+        pool.session(origins=[site.origin]) as session,
+    ):
+        session.goto(site.add_page("<a href=/tab target=_blank>Open</a>"))
+        for name in ("Open", "Leave"):
+            elements = session.observe().elements.items()
+            (element_id,) = (i for i, element in elements if element.name == name)
+            assert session.act(Action(ActionKind.CLICK, element_id)) is None
+        observation = session.observe()
+        assert (observation.text, observation.error) == ("link Open [1]", None)

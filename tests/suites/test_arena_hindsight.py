@@ -151,6 +151,20 @@ def test_answers_need_their_evidence(suite: ArenaSuite, index: HindsightIndex) -
     assert total.task.id not in {c.task.id for c in index.candidates(guess)}
 
 
+def test_candidates_reject_answers_that_list_options(
+    suite: ArenaSuite, index: HindsightIndex
+) -> None:
+    delivery = first_task("shop/order-delivery")
+    episode = run(suite, first_task("shop/buy", seed=1).task, ExpertOf(delivery))
+    for answer, is_candidate in (
+        (episode.answer, True),
+        ("Standard, Express or Pick-up point", False),
+        (f"{episode.answer} {'and so on ' * 6}", False),
+    ):
+        candidates = index.candidates(replace(episode, answer=answer))
+        assert (delivery.task.id in {c.task.id for c in candidates}) == is_candidate, answer
+
+
 def test_index_contains_no_test_task() -> None:
     data = seed_data()
     test = selection.select_tasks(TEMPLATES, data)["test"]

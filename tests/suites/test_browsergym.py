@@ -249,6 +249,40 @@ pipe.send_bytes(json.dumps({{"got": {{"goal": "Buy \\ud83d"}}}}).encode())
     worker.end()
 
 
+def write_worker(folder: Path, response: str) -> str:
+    """Write an interpreter that gives every request the same response, and its pid to a file."""
+    script = folder / "python"
+    script.write_text(
+        f"""#!{sys.executable}
+import os, sys
+from multiprocessing.connection import Connection
+open({str(folder / "pid")!r}, "w").write(str(os.getpid()))
+pipe = Connection(int(sys.argv[2]))
+while True:
+    pipe.recv_bytes()
+    pipe.send_bytes({response.encode()!r})
+"""
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_environment_closed_after_the_suite_ends_its_process(tmp_path: Path) -> None:
+    suite = BrowserGym(["a"], origins=[], python=write_worker(tmp_path, '{"got": []}'))
+    environment = suite.make_env(suite.tasks("train")[0])
+    suite.close()
+    environment.close()
+    assert not suite._idle
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+
+@pytest.mark.parametrize("response", ['{"error": "broken"}', '{"got": ["a"]}'])
+def test_failed_check_of_tasks_ends_the_process(tmp_path: Path, response: str) -> None:
+    with pytest.raises(ConfigError, match="install"):
+        BrowserGym(["a"], origins=[], python=write_worker(tmp_path, response))
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+
 # --- live -----------------------------------------------------------------------------------------
 
 

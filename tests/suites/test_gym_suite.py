@@ -152,6 +152,24 @@ def test_fault_at_reset_raises_config_error(attributes, message):
         suite.make_env(suite.task("gymnasium", "test", 0)).reset()
 
 
+@pytest.mark.parametrize("attributes", [{"reward": None}, {"reward": "1 point"}])
+def test_fault_at_step_raises_config_error(attributes):
+    suite = faulty_suite(**attributes)
+    environment = suite.make_env(suite.task("gymnasium", "test", 0))
+    environment.reset()
+    with pytest.raises(ConfigError, match="step of the environment raised"):
+        environment.step(click("1"))
+
+
+def test_info_of_none_raises_config_error():
+    suite = faulty_suite()
+    environment = suite.make_env(suite.task("gymnasium", "test", 0))
+    environment.reset()
+    environment._env.info = None
+    with pytest.raises(ConfigError, match="reset of the environment raised AttributeError"):
+        environment.reset()
+
+
 def test_failed_request_raises_infra_error():
     suite = faulty_suite(reset_error=ConnectionRefusedError())
     with pytest.raises(InfraError):

@@ -239,6 +239,14 @@ def test_interrupted_write_leaves_no_verdict(
     assert list(tmp_path.glob("[!.]*")) == []
 
 
+def test_failed_write_keeps_verdict(endpoint: ChatServer, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    endpoint_judge = make_judge(endpoint, cache=cache)
+    cache.rmdir()
+    cache.touch()
+    assert endpoint_judge.same_meaning("How many?", "2", "two")
+
+
 def test_cache_supports_concurrent_threads(endpoint: ChatServer, tmp_path: Path) -> None:
     endpoint_judge = make_judge(endpoint, cache=tmp_path)
     with ThreadPoolExecutor(8) as threads:

@@ -178,6 +178,25 @@ def test_must_include_matches_pages(
     assert matching.must_include(references, text, WEBARENA, page=True) == webarena
 
 
+@pytest.mark.parametrize(
+    ("reference", "text", "lite", "webarena"),
+    [
+        ("0", "10", 1, 0),
+        ("0", "it is 0.", 0, 0),
+        ("5", "5/10", 1, 0),
+        ("Standard", "Standards", 1, 0),
+        ("Standard", "express, standard", 0, 0),
+        ("Credit card", "by credit cards", 0, 0),
+        ("Credit card", "by card", 1, 1),
+    ],
+)
+def test_must_exclude_follows_harness_rules(
+    reference: str, text: str, lite: bool, webarena: bool
+) -> None:
+    assert matching.must_exclude([reference], text, LITE) == lite
+    assert matching.must_exclude([reference], text, WEBARENA) == webarena
+
+
 # --- URLs ----------------------------------------------------------------------------------------
 
 

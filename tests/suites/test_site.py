@@ -131,12 +131,17 @@ def _disconnect(page, answer):
     raise ConnectionRefusedError("server down")
 
 
+def _read_missing_file(page, answer):
+    return Path("/no/such/file").read_text() == answer
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("reward", "error", "message"),
     [
         (_divide, ConfigError, r"SiteTask.reward raised ZeroDivisionError.*test_site.py:\d+"),
         (_disconnect, InfraError, "server down"),
+        (_read_missing_file, ConfigError, r"SiteTask.reward raised FileNotFoundError.*no/such"),
         (lambda page, answer: 2, ConfigError, r"returned 2.0: return 0, 1 or a bool"),
         (lambda page, answer: 0.5, ConfigError, r"returned 0.5: return 0, 1 or a bool"),
     ],
@@ -199,6 +204,8 @@ def test_task_without_expert_raises_key_error(pool, tmp_path):
     [
         ("examples.my_site.suite", "must read module:function"),
         (":make_suite", "must read module:function"),
+        ("./my_suite:make_suite", "must read module:function"),
+        ("examples/my_site/suite:make_suite", "must read module:function"),
         ("no_such_module:f", "there is no module 'no_such_module'"),
         ("examples.no_such:f", "there is no module 'examples.no_such'"),
         ("examples.my_site.suite:f", "has no function 'f'"),

@@ -116,7 +116,7 @@ def test_catalog_filters_tasks_and_sites(tasks_path: str) -> None:
 @pytest.mark.parametrize(
     ("names", "sites", "message"),
     [
-        (["7"], (), r"no task '7' in .*tasks\.json; choose from: 0, 1, 2, 3, 4, 5$"),
+        (["7"], (), r"no task '7' in .*tasks\.json; did you mean: 0, 1, 2\?$"),
         ([], ("gitlb",), r"names 'gitlb'; choose from: shopping, "),
         (["0"], ("reddit",), "no tasks remain"),
     ],

@@ -150,6 +150,9 @@ def _read(call: str) -> Action | ParseError:
     arguments: dict[str, str] = {}
     names = ("message",) if node.func.id == "exit" else ("action", "argument", "element")
     pairs = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+    # ast.parse accepts a repeated argument, which Python itself rejects.
+    if len({name for name, _ in pairs}) < len(pairs):
+        return error
     for name, value in pairs:
         # The name is None for `**mapping`.
         if not isinstance(value, ast.Constant) or name is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from webagent_jax.world_names import hostname, slot_origin
 _START_TIMEOUT_SECONDS = 180.0
 _CALL_TIMEOUT_SECONDS = 20.0
 _STOP_TIMEOUT_SECONDS = 10.0
+_MIN_TIMEOUT_SECONDS = 0.001  # a timeout of 0 would make the socket non-blocking
+_RECEIVE_BYTES = 65_536
 
 
 class ArenaServerHandle:
@@ -45,8 +49,9 @@ class ArenaServerHandle:
         module = "webagent_jax.arena.server"
         descriptors = (page_socket.fileno(), server_end.fileno())
         # The server ends when this end of the socket pair closes, even if this process is killed.
+        # -P: a package of the current folder must not replace the one of this process.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, descriptors), str(latency)],
+            [sys.executable, "-P", "-m", module, *map(str, descriptors), str(latency)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": _python_path()},
@@ -54,18 +59,16 @@ class ArenaServerHandle:
         # Only the server may hold these ends: otherwise its exit would not close them.
         page_socket.close()
         server_end.close()
-        self._responses = self._socket.makefile("rb")
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._unanswered: dict[int, str] = {}  # commands without a response, by number
+        self._received = b""  # start of the next response
         # The first response shows that the data is built and the server runs.
         self._call("count", timeout=_START_TIMEOUT_SECONDS)
 
     def new(self) -> str:
         """Create a world and return its name."""
         return str(self._call("new"))
-
-    def copy(self, world: str) -> str:
-        """Create a world in the state of another and return its name."""
-        return str(self._call("copy", world))
 
     def drop(self, world: str) -> None:
         """Delete a world. Repeated calls have no effect."""
@@ -86,7 +89,6 @@ class ArenaServerHandle:
     def close(self) -> None:
         """Stop the server. Repeated calls have no effect."""
         # The server ends when its end of the socket reads the end of the file.
-        self._responses.close()
         self._socket.close()
         try:
             self._process.wait(_STOP_TIMEOUT_SECONDS)
@@ -101,20 +103,56 @@ class ArenaServerHandle:
         self.close()
 
     def _call(self, *command: Any, timeout: float = _CALL_TIMEOUT_SECONDS) -> Any:
+        # One command at a time, so that no thread reads the response of another one's command.
         with self._lock:
-            # One command at a time, because responses have no number that assigns them to commands.
             try:
-                self._socket.settimeout(timeout)
-                self._socket.sendall(json.dumps(command).encode() + b"\n")
-                line = self._responses.readline()
-            except (OSError, ValueError) as error:  # ValueError: `close` was called
+                number = self._send(command)
+                response = self._receive(number, time.monotonic() + timeout)
+            except OSError as error:  # a timeout, or `close` was called
                 raise InfraError(f"the arena server does not respond: {error}") from error
-        if not line:
+        if response is None:
             raise InfraError("the arena server has ended; see its last output on stderr")
-        response = json.loads(line)
         if "error" in response:
             raise InfraError(f"the arena server rejected {command}: {response['error']}")
         return response["value"]
+
+    def _send(self, command: Sequence[Any]) -> int:
+        """Send a command and return its number."""
+        number = next(self._numbers)
+        self._socket.settimeout(_CALL_TIMEOUT_SECONDS)
+        self._socket.sendall(json.dumps([number, *command]).encode() + b"\n")
+        self._unanswered[number] = command[0]
+        return number
+
+    def _receive(self, number: int, deadline: float) -> dict[str, Any] | None:
+        """Return the response to a command; None if the server has ended.
+
+        Responses to earlier commands, which timed out, are dropped.
+
+        Raises:
+            TimeoutError: the response does not arrive before the deadline.
+        """
+        while line := self._read_line(deadline):
+            response: dict[str, Any] = json.loads(line)
+            command = self._unanswered.pop(response["number"])
+            if response["number"] == number:
+                return response
+            # No caller has the name of this world.
+            if command == "new" and "value" in response:
+                self._send(["drop", response["value"]])
+        return None
+
+    def _read_line(self, deadline: float) -> bytes:
+        """Return the next line; empty if the server has ended."""
+        # A file of the socket cannot be read any more after a timeout.
+        while b"\n" not in self._received:
+            self._socket.settimeout(max(deadline - time.monotonic(), _MIN_TIMEOUT_SECONDS))
+            data = self._socket.recv(_RECEIVE_BYTES)
+            if not data:
+                return b""
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line
 
 
 def _python_path() -> str:

@@ -17,9 +17,11 @@ from starlette.routing import Route, Router
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
-from webagent_jax.arena.server import ArenaApp, make_server
+from webagent_jax.arena.server import ArenaApp
 from webagent_jax.arena.worlds import WorldStore
+from webagent_jax.local_site import make_server
 from webagent_jax.types import Split
+from webagent_jax.world_names import hostname
 
 _MAX_TASKS = 40  # tasks that the page lists at once
 
@@ -77,8 +79,8 @@ def make_router(
         """Create a world and redirect to a site in it, or to the start page of a task."""
         world = worlds.new().name
         urls = {
-            f"__{site_entry.task_name.upper()}__": f"http://{site_entry.name}.{world}.localhost:{port}"
-            for site_entry in SITES
+            f"__{entry.task_name.upper()}__": f"http://{hostname(entry.name, world)}:{port}"
+            for entry in SITES
         }
         task_id = request.query_params.get("task", "")
         start_urls = [

@@ -89,25 +89,6 @@ def generate_tasks(
             yield generated
 
 
-def to_webarena_json(generated: GeneratedTask) -> dict[str, object]:
-    """Return the task in WebArena's JSON schema."""
-    task = generated.task
-    return {
-        "sites": list(task.sites),
-        "task_id": task.id,
-        "require_login": True,
-        "storage_state": None,
-        "start_url": task.start_url,
-        "geolocation": None,
-        "intent_template_id": task.template,
-        "intent_template": generated.template.phrasings[0],
-        "instantiation_dict": dict(generated.instance.slots),
-        "intent": task.intent,
-        "require_reset": False,
-        "eval": task.eval,
-    }
-
-
 def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[GeneratedTask]:
     """Yield different tasks until the template is exhausted."""
     rng = random_data.random_stream("tasks", template.name, series)

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import uvicorn
 from starlette.responses import PlainTextResponse
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,7 +25,7 @@ from webagent_jax.arena import database
 from webagent_jax.arena.registry import SITES
 from webagent_jax.arena.site import Site
 from webagent_jax.arena.worlds import WorldStore
-from webagent_jax.local_site import LatencyMiddleware
+from webagent_jax.local_site import make_server
 from webagent_jax.world_names import parse_host
 
 
@@ -65,10 +64,6 @@ def _new(worlds: WorldStore) -> str:
     return worlds.new().name
 
 
-def _copy(worlds: WorldStore, world: str) -> str:
-    return worlds.copy(world).name
-
-
 def _drop(worlds: WorldStore, world: str) -> None:
     worlds.drop(world)
 
@@ -85,7 +80,6 @@ def _rows(
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "new": _new,
-    "copy": _copy,
     "drop": _drop,
     "rows": _rows,
     "count": len,
@@ -93,35 +87,21 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 async def serve_control(worlds: WorldStore, control_socket: socket.socket) -> None:
-    """Respond to each JSON line, [command, arguments...], with a JSON line, {value} or {error}.
+    """Respond to each JSON line with a JSON line.
 
+    A request is [number, command, arguments...], its response {number, value} or {number, error}.
     Returns when the other end is closed, for example because its process ended.
     """
     reader, writer = await asyncio.open_connection(sock=control_socket)
     while line := await reader.readline():
-        command, *arguments = json.loads(line)
+        number, command, *arguments = json.loads(line)
         try:
             response = {"value": _COMMANDS[command](worlds, *arguments)}
         except Exception as error:  # the caller receives it; the other worlds stay usable
             response = {"error": repr(error)}
-        writer.write(json.dumps(response).encode() + b"\n")
+        writer.write(json.dumps({"number": number, **response}).encode() + b"\n")
         await writer.drain()
     writer.close()
-
-
-def make_server(arena: ArenaApp, latency: float = 0.0) -> uvicorn.Server:
-    """Return the HTTP server of an arena; `latency` is the delay of every page, in seconds."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            LatencyMiddleware(arena, latency) if latency else arena,
-            loop="asyncio",
-            # The application has no startup or shutdown events.
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=1,
-        )
-    )
 
 
 async def serve(

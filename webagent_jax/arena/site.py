@@ -245,14 +245,17 @@ class RequestContext:
         return self.redirect("/sign-in", "Please sign in to go on.", back=back)
 
     def dispatch(self, view: View) -> Response:
-        """Return the response of a view; its writes are rolled back if it raises."""
+        """Return the response of a view; its writes are rolled back if it raises.
+
+        An integer in the address that is too large for the database is that of no page.
+        """
         try:
             if not self._writes:
                 return view(self, **self._request.path_params)
             with self.db:
                 # Commits on return and rolls back on an exception, NotFound included.
                 return view(self, **self._request.path_params)
-        except NotFound:
+        except (NotFound, OverflowError):
             return self.render("missing.html.j2", 404)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,14 @@ Data = Mapping[str, sqlite3.Connection]
 """Seed databases by name, from which tasks are drawn and answers are computed."""
 
 EvalSpec = dict[str, Any]
+
+_OR = " |OR| "
+_MAX_EXTRA_WORDS = 15
+_MAX_EXTRA_NUMBERS = 2
+_WORD = re.compile(r"\w+")
+# "6/5/2023" is three numbers, because the evaluators split words at slashes.
+_NUMBER = re.compile(r"\d+(?:[.,:-]\d+)*")
+_SMALL_NUMBER = re.compile(r"\d\d?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +110,24 @@ def eval_kind(spec: EvalSpec) -> EvalKind:
 # --- evaluators ----------------------------------------------------------------------------------
 
 
-def answer_includes(*expected_texts: str) -> EvalSpec:
-    """Require an answer that contains each of these; " |OR| " separates alternatives."""
-    return _make_spec("string_match", reference_answers={"must_include": list(expected_texts)})
+def answer_includes(*expected_texts: str, excluding: Sequence[str] = ()) -> EvalSpec:
+    """Require an answer that contains each of these; " |OR| " separates alternatives.
+
+    Args:
+        *expected_texts: texts that the answer must contain.
+        excluding: options of the task; the answer must contain none but the expected ones.
+    """
+    # A correct answer contains its own option, and each option whose name is a part of it.
+    excluded_texts = [
+        text
+        for text in excluding
+        if not any(text.lower() in expected.lower() for expected in expected_texts)
+    ]
+    references = {"must_include": list(expected_texts)}
+    return _make_spec(
+        "string_match",
+        reference_answers=references | ({"must_exclude": excluded_texts} if excluded_texts else {}),
+    )
 
 
 def answer_is(expected_text: str) -> EvalSpec:
@@ -120,7 +144,7 @@ def unachievable(reason: str) -> EvalSpec:
 
 def url_equals(*urls: str) -> EvalSpec:
     """Require that the agent stops at one of these addresses, such as "__SHOPPING__/cart"."""
-    return _make_spec("url_match", reference_url=" |OR| ".join(urls), url_note="EXACT")
+    return _make_spec("url_match", reference_url=_OR.join(urls), url_note="EXACT")
 
 
 def page_includes(url: str, selector: str, *expected_texts: str) -> EvalSpec:
@@ -140,14 +164,16 @@ def page_lists(url: str, selector: str, parts: str, *expected_lines: str) -> Eva
         url: page to open, or "last" for the page where the agent stopped.
         selector: selector of the lines.
         parts: selector of the parts of a line; a part is the value of a field, or a text.
-        *expected_lines: lines that the list must contain.
+        *expected_lines: lines that the list must contain; each may lack its first parts.
     """
     line = (
         f"[...e.querySelectorAll({json.dumps(parts)})]"
         ".map((part) => part.value ?? part.innerText.trim()).join(', ')"
     )
-    texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => {line})"
-    return _page_spec(url, f"{texts}.join(' ; ')", {"must_include": list(expected_lines)})
+    texts = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => {line} + ' ;')"
+    # The terminator prevents a quantity of 1 from matching 15.
+    references = [f"{expected_line} ;" for expected_line in expected_lines]
+    return _page_spec(url, f"{texts}.join(' ')", {"must_include": references})
 
 
 def page_equals(url: str, selector: str, expected_text: str) -> EvalSpec:
@@ -175,6 +201,37 @@ def all_of(*specs: EvalSpec) -> EvalSpec:
     return result
 
 
+def is_hedged(answer: str, intent: str, spec: EvalSpec) -> bool:
+    """Return whether an answer lists many possible answers instead of giving one.
+
+    WebArena's `must_include` ignores further text, so a list of all small numbers passes every
+    question for a count. An answer to a task with such references is hedged if it has
+
+    - more than 15 words beyond those of the references, or
+    - more than 2 numbers that neither the references nor the intent contain, or any such number if
+      the only reference is a number below 100.
+
+    Args:
+        answer: message of the agent.
+        intent: intent of the task.
+        spec: evaluator specification of the task.
+    """
+    references = spec.get("reference_answers", {}).get("must_include", ())
+    if not references:
+        return False
+    # 1. Words: each reference counts with its longest alternative.
+    num_words = sum(
+        max(len(_WORD.findall(text)) for text in reference.split(_OR)) for reference in references
+    )
+    if len(_WORD.findall(answer)) > num_words + _MAX_EXTRA_WORDS:
+        return True
+    # 2. Numbers: those of the intent cannot be guesses.
+    known_numbers = set(_NUMBER.findall(" ".join((intent, *references))))
+    extra_numbers = [number for number in _NUMBER.findall(answer) if number not in known_numbers]
+    is_count = len(references) == 1 and _SMALL_NUMBER.fullmatch(references[0])
+    return len(extra_numbers) > (0 if is_count else _MAX_EXTRA_NUMBERS)
+
+
 def _make_spec(evaluator: str, **parts: Any) -> EvalSpec:
     return {"eval_types": [evaluator], "string_note": "", **parts}
 
@@ -188,9 +245,7 @@ def date_formats(iso: str) -> str:
     """Return the formats in which an answer may write a day, as one reference."""
     date = datetime.date.fromisoformat(iso[:10])
     american = f"{date.month}/{date.day}/{date.year}"
-    return " |OR| ".join(
-        (format_day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10])
-    )
+    return _OR.join((format_day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
 
 
 def sample_row(rng: random.Random, rows: Sequence[Any]) -> Any:

@@ -386,7 +386,11 @@ class EpisodeContext:
 
 
 async def _format_tab(index: int, page: Page, is_active: bool) -> str:
-    title = "" if page.url.startswith(dom_walk.NO_PAGE) else await page.title()
+    title = ""
+    if not page.url.startswith(dom_walk.NO_PAGE):
+        # A background tab may navigate or close meanwhile.
+        with contextlib.suppress(PlaywrightError):
+            title = await page.title()
     return f"[tab {index}{', open' if is_active else ''}] {title}".rstrip()
 
 

@@ -84,6 +84,9 @@ async def call(page: Page | Frame, function: str, *arguments: Any, timeout: floa
         function: name of an exported function.
         arguments: arguments of the function, as JSON values.
         timeout: seconds to wait for a navigation.
+
+    Raises:
+        InfraError: the document was replaced each time before the function ran.
     """
     if isinstance(page, Page) and function in _ELEMENT_FUNCTIONS and len(page.frames) > 1:
         # 1. Find the frame of the element, and convert the result to page coordinates.
@@ -99,7 +102,9 @@ async def call(page: Page | Frame, function: str, *arguments: Any, timeout: floa
         # 3. Inject the missing scripts and call again.
         await evaluate(page, f"() => {{ {INIT_SCRIPT} }}", None, timeout)
         result = await evaluate(page, expression, list(arguments), timeout)
-    return result["got"] if result else None
+    if result is None:
+        raise InfraError(f"the page was replaced before {function}() ran")
+    return result["got"]
 
 
 async def call_json(
@@ -114,7 +119,7 @@ async def call_json(
         timeout: seconds to wait for a navigation.
 
     Raises:
-        InfraError: the page replaced built-in functions that the scripts need.
+        InfraError: the page replaced built-in functions that the scripts need, or was replaced.
     """
     text = await call(page, function, *arguments, timeout=timeout)
     try:

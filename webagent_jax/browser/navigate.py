@@ -69,13 +69,19 @@ async def go_in_history(page: Page, step: Literal[-1, 1], timeout: float) -> Err
 
 
 async def wait_for_commit(page: Page, timeout: float) -> bool:
-    """Return whether the document that the page requested commits within `timeout` seconds."""
+    """Return whether the document that the page requested commits within `timeout` seconds.
+
+    True if the tab closes meanwhile, because nothing is left to wait for.
+    """
     try:
         # The tab evaluates an expression only after the next document has committed.
         await asyncio.wait_for(injected.evaluate(page, "0", None, timeout), timeout)
     except (TimeoutError, PlaywrightTimeout):
         await _give_up(page)
         return False
+    except PlaywrightError:
+        if not page.is_closed():
+            raise
     return True
 
 

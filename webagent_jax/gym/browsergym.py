@@ -6,9 +6,7 @@ It requires BrowserGym. Import it in the process that runs BrowserGym: docs/brow
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from browsergym.core.registration import register_task
@@ -67,20 +65,13 @@ class SinglePagePool:
         self,
         *,
         origins: Sequence[str],
-        init_script: str = "",
-        storage_state: str | None = None,
-        viewport: tuple[int, int] | None = None,
-        reuse: bool = False,
+        viewport: tuple[int, int],
+        reuse: bool,
     ) -> PageSession:
         """Return the session of the page, without isolation: BrowserGym has none.
 
-        `origins`, `viewport` and `reuse` have no effect; `MiniWobTask` sets the viewport.
+        The arguments have no effect; `MiniWobTask` sets the viewport.
         """
-        if init_script:
-            self._page.context.add_init_script(init_script)
-        if storage_state:
-            state = json.loads(Path(storage_state).read_text())
-            self._page.context.add_cookies(state["cookies"])
         return PageSession(self._page)
 
 

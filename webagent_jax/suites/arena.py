@@ -11,11 +11,13 @@ from webagent_jax.arena import selection
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
+from webagent_jax.arena.task import is_hedged
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ArenaConfig, ConfigError
 from webagent_jax.seeds import RandomStream
 from webagent_jax.suites import evaluators, site_state, task_file
 from webagent_jax.suites.browser_environment import BrowserEnvironment
+from webagent_jax.suites.evaluators import SiteState
 from webagent_jax.suites.names import did_you_mean
 from webagent_jax.suites.site_state import BrowserSiteState
 from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
@@ -175,6 +177,22 @@ def _has_prefix(task: str, name: str) -> bool:
     return f"{task}/".startswith(f"{name}/")
 
 
+def score(task: Task, answer: str | None, site_state: SiteState) -> float:
+    """Return 1.0 if all evaluators of the task pass and the answer is not hedged, else 0.0.
+
+    Args:
+        task: task of the arena, with the addresses of a world.
+        answer: final message of the agent; None if it sent none.
+        site_state: state of the sites directly after the episode.
+
+    Raises:
+        InfraError: the browser or a site fails.
+    """
+    if answer is not None and is_hedged(answer, task.intent, dict(task.eval)):
+        return 0.0
+    return evaluators.score(task, answer, site_state)
+
+
 class ArenaEnvironment(BrowserEnvironment):
     """Environment of one task in one world, in its own browser context."""
 
@@ -199,14 +217,12 @@ class ArenaEnvironment(BrowserEnvironment):
         return ResetResult(self._task.intent, self._session.observe(), self._session.take_timings())
 
     def compute_reward(self, answer: str | None) -> float:
-        """Return 1.0 if all evaluators of the task pass, else 0.0.
+        """Return 1.0 if `score` accepts the answer and the state of the sites, else 0.0.
 
         Raises:
             InfraError: the browser or a site fails.
         """
-        return evaluators.score(
-            self._task, answer, BrowserSiteState(self._session, self._addresses)
-        )
+        return score(self._task, answer, BrowserSiteState(self._session, self._addresses))
 
     def close(self) -> None:
         """Close the browser context and delete the world."""

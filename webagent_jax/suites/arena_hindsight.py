@@ -18,7 +18,7 @@ from webagent_jax import expert_steps
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
-from webagent_jax.arena.task import eval_kind
+from webagent_jax.arena.task import eval_kind, is_hedged
 from webagent_jax.config import ArenaConfig
 from webagent_jax.suites import matching
 from webagent_jax.suites.arena import with_thoughts
@@ -222,14 +222,17 @@ def _acted_texts(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _accepts(generated: GeneratedTask, answer: str | None) -> bool:
-    """Return whether the references of a task with an answer accept this one."""
-    if answer is None:
+    """Return whether a task with an answer rewards this one (`arena.score`)."""
+    spec = generated.instance.eval
+    if answer is None or is_hedged(answer, generated.task.intent, spec):
         return False
-    references: Mapping[str, Any] = generated.instance.eval["reference_answers"]
+    references: Mapping[str, Any] = spec["reference_answers"]
     return all(_matches(answer, *reference) for reference in references.items())
 
 
 def _matches(answer: str, comparison: str, reference: Any) -> bool:
     if comparison == "exact_match":
         return matching.exact_match(reference, answer, matching.LITE)
+    if comparison == "must_exclude":
+        return matching.must_exclude(reference, answer, matching.LITE)
     return matching.must_include(reference, answer, matching.LITE, page=False)

@@ -114,10 +114,10 @@ class GymEnvironment:
         """
         with convert_user_errors("reset of the environment"):
             observation, info = self._env.reset(seed=self._seed)
-        intent = info.get("intent", info.get("goal"))
-        if not isinstance(intent, str):
-            raise ConfigError('the info of reset needs the instruction of the task as "intent"')
-        return ResetResult(intent, _to_observation(observation, info))
+            intent = info.get("intent", info.get("goal"))
+            if not isinstance(intent, str):
+                raise ConfigError('the info of reset needs the instruction of the task as "intent"')
+            return ResetResult(intent, _to_observation(observation, info))
 
     def step(self, action: Action) -> StepResult:
         """Execute an action; a truncated episode ends too.
@@ -127,9 +127,9 @@ class GymEnvironment:
         """
         with convert_user_errors("step of the environment"):
             observation, reward, terminated, truncated, info = self._env.step(format_action(action))
-        self._reward += float(reward)
-        self._is_done = bool(terminated or truncated)
-        return StepResult(_to_observation(observation, info), self._is_done)
+            self._reward += float(reward)
+            self._is_done = bool(terminated or truncated)
+            return StepResult(_to_observation(observation, info), self._is_done)
 
     def compute_reward(self, answer: str | None) -> float:
         """Return 1 if the rewards sum to 1, else 0.

@@ -15,8 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from absl import logging
+
 from webagent_jax.config import ConfigError
 from webagent_jax.endpoint import HttpClient, PermanentError, TransientError, retry_with_backoff
+from webagent_jax.suites.folders import create_writable_folder
 from webagent_jax.types import InfraError
 
 ANSWER_VERDICTS = ("correct", "partially correct", "incorrect")
@@ -88,6 +91,8 @@ class EndpointJudge:
         HttpClient(self.url, self.api_key)
         if self.tries < 1:
             raise ConfigError(f"the judge's tries={self.tries} must be at least 1")
+        if self.cache is not None:
+            create_writable_folder(self.cache, "suite.webarena.judge.cache_dir")
 
     def same_meaning(self, intent: str, reference: str, answer: str) -> bool:
         """Return whether an answer to a task has the same meaning as the reference.
@@ -211,8 +216,16 @@ def _read_cache(path: Path, allowed_verdicts: Sequence[str]) -> str | None:
 
 
 def _write_cache(path: Path, record: dict[str, str]) -> None:
-    """Write a file of the cache atomically, because other threads may read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file of the cache atomically, because other threads may read it.
+
+    An error is logged only: the run has the verdict.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        logging.log_first_n(
+            logging.WARNING, "the judge's verdicts are not cached from now on: %s", 1, error
+        )

@@ -104,9 +104,20 @@ def must_include(references: Sequence[str], text: str, rules: MatchingRules, *, 
 
 
 def must_exclude(references: Sequence[str], text: str, rules: MatchingRules) -> bool:
-    """Return whether the text contains none of the references."""
+    """Return whether the text contains none of the references.
+
+    Under the rules of WebArena-Lite, a reference of one word must equal no word of the text. Unlike
+    in `must_include`, "5/10" is one word, as in its harness.
+    """
     text = normalize(text, rules)
-    return not any(normalize(reference, rules) in text for reference in references)
+    words = tokenize(text)
+
+    def contains(reference: str) -> bool:
+        reference = normalize(reference, rules)
+        match_word = rules.matches_whole_words and len(tokenize(reference)) == 1
+        return reference in (words if match_word else text)
+
+    return not any(map(contains, references))
 
 
 def _words(text: str, rules: MatchingRules) -> set[str]:

@@ -123,7 +123,9 @@ def load_factory(spec: str) -> SuiteFactory:
         ConfigError: the text is malformed, or there is no such module or function.
     """
     module_name, _, function_name = spec.partition(":")
-    if not module_name or not function_name:
+    # A path or a relative name is no module that `import_module` accepts.
+    is_path = module_name.startswith(".") or "/" in module_name
+    if not module_name or not function_name or is_path:
         raise ConfigError(f"suite.factory={spec!r} must read module:function")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

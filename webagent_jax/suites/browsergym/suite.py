@@ -82,6 +82,7 @@ class BrowserGym:
         # Only `allows` and `refusal` are used; BrowserGym opens the contexts.
         self._origins = ContextSpec(checked_origins(origins), "", None, (0, 0))
         self._lock = threading.Lock()
+        self._is_closed = False
         # The first process checks installation and ids, then serves the first environment.
         self._idle = [self._start_first_worker()]
 
@@ -126,15 +127,19 @@ class BrowserGym:
     def close(self) -> None:
         """End the idle processes; a process in use ends with its environment."""
         with self._lock:
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.end()
 
     def _start_first_worker(self) -> BrowserGymProcess:
+        worker = None
         try:
             worker = BrowserGymProcess(self._python)
             unknown = worker.call("unknown", _START_TIMEOUT, ids=self.pages)
         except InfraError as error:  # the worker ends if it cannot import BrowserGym
+            if worker:
+                worker.end()
             raise ConfigError(
                 f"BrowserGym does not run in {self._python} ({error}); "
                 "install it there: pip install 'webagent_jax[browsergym]'"
@@ -149,7 +154,10 @@ class BrowserGym:
 
     def _release(self, worker: BrowserGymProcess) -> None:
         with self._lock:
-            self._idle.append(worker)
+            if not self._is_closed:
+                self._idle.append(worker)
+                return
+        worker.end()
 
 
 class BrowserGymEnvironment:

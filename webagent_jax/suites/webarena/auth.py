@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.browser.context import origin_of
 from webagent_jax.config import ConfigError
+from webagent_jax.suites.folders import create_writable_folder
 from webagent_jax.suites.webarena import http, sites
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -118,7 +119,7 @@ class AuthStateStore:
         extra_origins: further origins that the pages of a site load from.
 
     Raises:
-        ConfigError: the folder cannot be created.
+        ConfigError: the folder cannot be created or written.
     """
 
     def __init__(
@@ -132,10 +133,7 @@ class AuthStateStore:
         self._accounts, self._extra_origins = accounts, extra_origins
         self._lock = threading.Lock()
         self._reserved: set[Path] = set()
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise ConfigError(f"suite.webarena.auth_dir={str(folder)!r}: {error}") from error
+        create_writable_folder(folder, "suite.webarena.auth_dir", mode=0o700)
 
     @contextmanager
     def borrow(self, addresses: Mapping[str, str]) -> Iterator[Path | None]:
@@ -303,11 +301,18 @@ def _read_state(path: Path) -> dict[str, Any] | None:
 
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state to a file that only its owner can read."""
-    # The mode applies from the creation on; chmod afterwards would leave a gap.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(state, file)
+    """Write a state to a file that only its owner can read.
+
+    Raises:
+        InfraError: the file cannot be written.
+    """
+    try:
+        # The mode applies from the creation on; chmod afterwards would leave a gap.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(state, file)
+    except OSError as error:
+        raise InfraError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _cookie_header(state: Mapping[str, Any], url: str) -> str:

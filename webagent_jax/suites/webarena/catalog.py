@@ -9,7 +9,6 @@ sites of WebArena with accounts; they cannot modify the encyclopedia and the map
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from webagent_jax.config import ConfigError, WebArenaConfig
 from webagent_jax.suites import evaluators, task_file
+from webagent_jax.suites.names import did_you_mean
 from webagent_jax.suites.task_file import UNACHIEVABLE
 from webagent_jax.suites.webarena import verified
 from webagent_jax.types import Split, Task
@@ -32,7 +32,6 @@ _LITE_V2_HELP = (
     "labels=lite-v2 needs suite.webarena.lite_v2_file: clone github.com/OpenGVLab/ScaleCUA and set "
     "it to evaluation/WebArenaLiteV2/config/envs/webarena/tasks/test.raw.json in the clone"
 )
-_MAX_LISTED_NAMES = 12  # maximum number of names in an error message
 
 
 @dataclass(frozen=True)
@@ -277,14 +276,10 @@ def _numbers(numbers: Sequence[int]) -> str:
 def _check_names(names: Sequence[str], available_names: Collection[str], source: str) -> None:
     unknown = [name for name in names if name not in available_names]
     if unknown:
-        matches = difflib.get_close_matches(unknown[0], sorted(available_names), n=3)
-        alternatives = matches or sorted(available_names, key=lambda name: (len(name), name))
-        remainder = (
-            f", ... ({len(alternatives)} in all)" if len(alternatives) > _MAX_LISTED_NAMES else ""
-        )
+        # Names are numbers: 2 comes before 10.
+        names_in_order = sorted(available_names, key=lambda name: (len(name), name))
         raise ConfigError(
-            f"no task {unknown[0]!r} in {source}; "
-            f"choose from: {', '.join(alternatives[:_MAX_LISTED_NAMES])}{remainder}"
+            f"no task {unknown[0]!r} in {source}; {did_you_mean(unknown[0], names_in_order)}"
         )
 
 

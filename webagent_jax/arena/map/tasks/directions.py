@@ -283,7 +283,8 @@ def _sample_quickest_of_three(data: Data, rng: random.Random) -> TaskInstance | 
     slots |= {f"end{i}": end["name"] for i, end in enumerate(ends, 1)}
     if times.count(best) > 1:
         return None
-    return TaskInstance(slots, answer_includes(ends[times.index(best)]["name"]))
+    names = [end["name"] for end in ends]
+    return TaskInstance(slots, answer_includes(names[times.index(best)], excluding=names))
 
 
 @tasks.add(

@@ -136,7 +136,8 @@ def _sample_closes_later(data: Data, rng: random.Random) -> TaskInstance | None:
     if not all(ends) or ends[0] == ends[1]:
         return None
     slots = {"first": first["name"], "second": second["name"], "day": _WEEK[day]}
-    return TaskInstance(slots, answer_includes(slots["first" if ends[0] > ends[1] else "second"]))
+    later, other = (first, second) if ends[0] > ends[1] else (second, first)
+    return TaskInstance(slots, answer_includes(later["name"], excluding=[other["name"]]))
 
 
 @tasks.add(

@@ -171,7 +171,8 @@ def _sample_buy(data: Data, rng: random.Random) -> TaskInstance | None:
 
 
 def _order_includes(slots: Slots, *terms: str) -> EvalSpec:
-    line = "\t".join((slots["product"], slots["choice"], slots["quantity"]))
+    # The sign of the price ends the quantity: 1 must not match 15.
+    line = "\t".join((slots["product"], slots["choice"], slots["quantity"], "$"))
     return page_includes(f"{SHOP}/account/orders/{NEXT_ORDER}", "main", line, *terms)
 
 
