@@ -19,12 +19,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags, logging
-
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/ is not part of the installed package
 from webagent_jax import heap
 
-sys.path.append(str(Path(__file__).parents[1]))  # tools/ is not part of the installed package
+if __name__ == "__main__":
+    # Before the imports below, which a restart would repeat.
+    heap.restart_with_huge_pages()
+
+from absl import app, flags, logging
+
 from tools import benchmarks
+from webagent_jax.cli import errors
+from webagent_jax.cli.arguments import reject_arguments
 
 _BENCHMARK = flags.DEFINE_enum(
     "benchmark", None, sorted(benchmarks.SUITES), "Benchmark to run.", required=True
@@ -51,8 +57,7 @@ _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmar
 
 def main(argv: Sequence[str]) -> None:
     """Run the benchmark and write benchmark.json."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    reject_arguments(argv)
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn log every step at INFO
     report = benchmarks.run(
         _BENCHMARK.value,
@@ -68,5 +73,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    heap.restart_with_huge_pages()  # as in every launcher
-    app.run(main)
+    with errors.exit_on_user_error():
+        # With FLAGS as the parser, errors of flags reach the line above.
+        app.run(main, flags_parser=flags.FLAGS)

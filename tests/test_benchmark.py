@@ -20,6 +20,7 @@ from tools.benchmarks import (
     update,
 )
 from tools.benchmarks.episodes import Shape, branches
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import matmul
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
@@ -80,6 +81,16 @@ def test_language_model_benchmark_reports_rates(monkeypatch):
             assert result[name]["times_faster"] == pytest.approx(result["tokens_per_second"] / rate)
     assert results[2]["name"] == "decoding of 2 sequences"
     assert results[4]["name"] == "decoding of 2 sequences, with adapters"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [((), "contains none"), (("a.gguf", "b.gguf"), "contains a.gguf, b.gguf")]
+)
+def test_language_model_benchmark_needs_one_gguf_file(names, message, tmp_path):
+    for name in names:
+        (tmp_path / name).write_text("")
+    with pytest.raises(ConfigError, match=f"must contain one GGUF file, and {message}"):
+        next(language_model.run(1, "webagent-tiny", llama_cpp=str(tmp_path)))
 
 
 def test_packing_benchmark_reports_rows_and_shared_fraction(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import shutil
@@ -78,6 +79,31 @@ def test_every_launcher_runs_a_command():
             (command,) = [c for c in COMMANDS if f"`webagent {c}`" in file.read_text()]
             words = ", ".join(f'"{word}"' for word in command.split())
             assert f"main([{words}, *sys.argv[1:]])" in file.read_text()
+
+
+# --- launch/benchmark.py -------------------------------------------------------------------------
+
+
+def test_benchmark_restarts_before_heavy_imports():
+    script = (
+        "import runpy, sys\nfrom webagent_jax import heap\n"
+        f"stop = lambda: sys.exit(' '.join({HEAVY_MODULES!r} & set(sys.modules)) or 0)\n"
+        "heap.restart_with_huge_pages = stop\n"
+        "runpy.run_path('launch/benchmark.py', run_name='__main__')"
+    )
+    result = run_python("-c", script)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("--benchmark=updat", "--benchmark=updat: value should be one of <"),
+        ("--benchmark=update x", "unexpected arguments: x"),
+    ],
+)
+def test_wrong_benchmark_option_exits_with_message(args, message):
+    assert_mistake(run_python("launch/benchmark.py", *args.split()), message)
 
 
 # --- configs and options --------------------------------------------------------------------------
@@ -171,6 +197,20 @@ def test_user_error_exits_with_message(error, status, capsys):
     assert capsys.readouterr().err == "error: raise the limit\n"
 
 
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EACCES, "no permission for key.txt: Permission denied; change its permissions, or"),
+        (errno.EPERM, "no permission for key.txt: Operation not permitted; change its permissions"),
+        (errno.EROFS, "cannot write key.txt: Read-only file system; use another folder"),
+    ],
+)
+def test_permission_error_fits_files_to_read_and_to_write(number, message):
+    text, status = errors.describe(OSError(number, os.strerror(number), "key.txt"))
+    assert text.startswith(message) and text.endswith("use another folder")
+    assert status == errors.MISTAKE
+
+
 def test_other_error_keeps_traceback():
     with pytest.raises(KeyError), errors.exit_on_user_error():
         raise KeyError("x")
@@ -231,6 +271,8 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("train bc --workdir=x --config.grpo.group_size=1", "must be at least 2"),
         ("export --input=x", "--output_dir is missing"),
         ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
+        ("list-tasks --suite=browsergym", "set --config.suite.name=browsergym instead"),
+        ("export --input=configs --output_dir=x --step=3", "configs contains no checkpoints/"),
         ("compare x --output_dir=y", "NAME=DIR"),
         ("options nothing-like-it", "no option matches"),
     ],

@@ -51,6 +51,29 @@ def test_model_config_accepts_model_names():
         compile_check.model_config(dataclasses.replace(SMALL.policy, path="weights/unknown"))
 
 
+def test_model_config_has_all_options_of_policy():
+    options = PolicyConfig(
+        path="Qwen2.5-0.5B",
+        dtype="bfloat16",
+        matmul_dtype="bfloat16",
+        remat="full",
+        unroll=4,
+        attention="blockwise",
+    )
+    model = compile_check.model_config(options)
+    names = {f.name for f in dataclasses.fields(options)} & set(vars(model))
+    assert names == {"dtype", "matmul_dtype", "remat", "unroll", "attention"}
+    for name in names:
+        assert getattr(model, name) == getattr(options, name) != getattr(PolicyConfig(), name)
+
+
+def test_check_rejects_more_devices_than_the_topology_has(monkeypatch):
+    monkeypatch.setattr(compile_check, "topology_devices", lambda topology: [object()] * 4)
+    message = "--devices=5 is more than the 4 devices of v5e:2x2; choose a larger --topology"
+    with pytest.raises(TopologyError, match=message):
+        compile_check.check(SMALL, "v5e:2x2", print, 5)
+
+
 def test_check_rejects_unknown_chip():
     with pytest.raises(TopologyError, match="available: v5e, v5p, v6e, h100, h200"):
         compile_check.check(SMALL, "v99:2x2", print)

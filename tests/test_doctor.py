@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
 import os
@@ -253,6 +254,8 @@ def test_weights_check_reports_missing_tensors(policy_dir: Path) -> None:
     assert_error(
         check_weights(policy_dir)["weights"], "missing", "fetch model-00002-of-00002.safetensors"
     )
+    (policy_dir / "model.safetensors.index.json").write_text("{")
+    assert_error(check_weights(policy_dir)["weights"], "missing", "fetch the complete directory")
 
 
 def test_weights_check_reports_missing_tokenizer(policy_dir: Path) -> None:
@@ -305,6 +308,33 @@ def test_devices_check_reports_idle_devices(monkeypatch: pytest.MonkeyPatch) -> 
     cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=4))
     finding, *_ = devices._check_engine(cfg, model, 2**33)
     assert finding.subject == "engine"
+
+
+def test_devices_check_reports_engine_that_cannot_be_sharded(
+    policy_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices() * 8)
+    model = policy.load_config("webagent-tiny")
+    cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=3))
+    (finding,) = devices._check_engine(cfg, model, 2**33)
+    assert_error(finding, "engine.tensor_parallel_size=3: ", "to one of: 1, 2, 4")
+    # The heads divide over 4 devices, the vocabulary over 2.
+    odd_vocabulary = dataclasses.replace(model, vocab_size=2046)
+    cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=4))
+    (finding,) = devices._check_engine(cfg, odd_vocabulary, 2**33)
+    assert_error(finding, "embed: axis 'vocab' of 2046 does not divide by 4", "one of: 1, 2")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    finding, *_ = devices._check_engine(RunConfig(), odd_vocabulary, 2**33)
+    assert finding.status is CheckStatus.WARNING
+    assert "--config.engine.tensor_parallel_size=2 " in finding.fix
+
+
+def test_unsupported_model_is_reported_by_weights_only(policy_dir: Path) -> None:
+    file = policy_dir / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_act": "gelu"}))
+    cfg = RunConfig(policy=PolicyConfig(path=str(policy_dir)))
+    assert_error(run_check(weights.check, cfg)["weights"], "hidden_act='gelu' is not supported")
+    assert set(run_check(devices.check, cfg)) == {"devices", "CPU results"}
 
 
 def test_devices_check_reports_wrong_cpu_results(

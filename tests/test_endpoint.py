@@ -242,6 +242,15 @@ def test_missing_key_error_names_environment_variable(chat_server: ChatServer) -
         send_request(make_endpoint(chat_server, api_key_env="OTHER"))
 
 
+def test_error_quotes_page_of_proxy_in_one_line(chat_server: ChatServer) -> None:
+    page = b"<html>\r\n<head>\n  <title>403\tForbidden</title>\n" + b" \n" * 600 + b"</html>\n"
+    chat_server.replies = [Answer(page, 403)]
+    with pytest.raises(ConfigError) as error:
+        send_request(make_endpoint(chat_server))
+    assert "status 403: <html> <head> <title>403 Forbidden</title> </html>" in str(error.value)
+    assert len(str(error.value).splitlines()) <= 3
+
+
 def test_insufficient_quota_is_not_retried(chat_server: ChatServer) -> None:
     chat_server.replies = [Answer({"error": {"code": "insufficient_quota"}}, 429)]
     with pytest.raises(ConfigError, match="no credit left"):

@@ -261,6 +261,38 @@ def full_history() -> str:
     return table_of([*header, "all", "minus current page, paired"], rows)
 
 
+def quickstart_r1() -> str:
+    """Return the table of R1, R1-Zero and the plain prompt on the quickstart."""
+    zero, plain = load_runs("quickstart_zero"), load_runs("quickstart_plain")
+    thinking = [Run(RUNS / "quickstart" / run.name).summary for run in zero]
+    base, bc, grpo = ([one[stage] for one in thinking] for stage in STAGES)
+    plain_base, plain_bc, plain_grpo = (
+        [run.evals[stage] for run in plain] for stage in ("base", "bc", "grpo")
+    )
+    zero_grpo = [run.evals["grpo"] for run in zero]
+    entries: list[tuple[str, list[Json], list[Json] | None, list[Json] | None]] = [
+        ("base", base, None, None),
+        ("R1-Zero: M-GRPO from the base", zero_grpo, base, grpo),
+        ("BC", bc, base, None),
+        ("R1: BC, then M-GRPO", grpo, bc, None),
+        ("base, plain prompt", plain_base, None, base),
+        ("BC, plain prompt", plain_bc, plain_base, bc),
+        ("BC, then M-GRPO, plain prompt", plain_grpo, plain_bc, grpo),
+    ]
+    rows = [
+        [
+            name,
+            *(percent(evaluation["success_rate"]) for evaluation in evaluations),
+            pooled(evaluations),
+            pooled_gain(start, evaluations) if start else "",
+            pooled_gain(reference, evaluations) if reference else "",
+        ]
+        for name, evaluations, start, reference in entries
+    ]
+    header = ["success, % of 408", *(run.name.replace("seed", "seed ") for run in zero), "all"]
+    return table_of([*header, "minus its start, paired", "minus thinking R1, paired"], rows)
+
+
 def full_history_tokens() -> str:
     """Return the table of tokens per training episode with all pages, against one page."""
     full = load_runs("quickstart_full_history")
@@ -773,6 +805,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
     "quickstart_two_demos_tasks": quickstart_tasks,
+    "quickstart_r1": quickstart_r1,
     "full_history": full_history,
     "full_history_tokens": full_history_tokens,
     "bc_quickstart": bc_quickstart,

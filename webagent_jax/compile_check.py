@@ -19,7 +19,14 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import learn, policy
-from webagent_jax.chips import Chip, Platform, compile_target, find_chip, topology_devices
+from webagent_jax.chips import (
+    Chip,
+    Platform,
+    TopologyError,
+    compile_target,
+    find_chip,
+    topology_devices,
+)
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.hlo import count_dynamic_loops, estimated_cycles
 from webagent_jax.inference import kv_cache as kv
@@ -129,12 +136,18 @@ def check(
         names: programs to compile, such as "decode step"; empty compiles all.
 
     Raises:
-        TopologyError: the compiler is not installed, or the topology is unknown.
+        TopologyError: the compiler is not installed, the topology is unknown, or it has fewer than
+            `count` devices.
         FileNotFoundError, ValueError: see `policy.load_config`.
         ShardingError: the mesh does not divide the model.
     """
     chip = find_chip(topology)
     devices = topology_devices(topology)[:count]
+    if count is not None and count > len(devices):
+        raise TopologyError(
+            f"--devices={count} is more than the {len(devices)} devices of {topology}; "
+            "choose a larger --topology, or omit --devices"
+        )
     mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor, devices)
     model = model_config(cfg.policy, chip.platform)
     reports = []
@@ -172,6 +185,7 @@ def model_config(config: PolicyConfig, platform: Platform = "tpu") -> ModelConfi
         remat=config.remat,
         attention=attention,
         unroll=config.unroll,
+        matmul_dtype=config.matmul_dtype,
     )
 
 

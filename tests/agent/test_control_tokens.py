@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
 
 from tests.agent.families import FAMILIES, write_tokenizer
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
+from webagent_jax.agent import tokenizer as tokenizer_module
+from webagent_jax.config import ConfigError
+from webagent_jax.inference.slot_control import MAX_STOP_IDS
 from webagent_jax.types import Action, ActionKind, Completion, Message, Observation, Turn
 
 TINY = "webagent-tiny"
@@ -27,6 +33,23 @@ EDGE_CASES = [
     "<think>\n</think> <tool_call>{}</tool_call> <|fim_prefix|> <|im_ | end|> <|>",
     "button Buy [7]\ntextbox Name [12] = Zoë\ncheckbox on I agree [13] \u2028",
 ]
+
+
+def set_date(monkeypatch: pytest.MonkeyPatch, *date: int) -> None:
+    """Set the current date of chat templates to a year, month and day."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> Clock:
+            return cls(*date)
+
+    monkeypatch.setattr(chat_template_utils, "datetime", Clock)
+
+
+@pytest.fixture(autouse=True)
+def date_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the date of the reference, Hugging Face transformers, to that of all prompts."""
+    set_date(monkeypatch, 2024, 7, 26)
 
 
 @pytest.fixture(scope="module", params=[*FAMILIES, TINY])
@@ -175,6 +198,84 @@ def test_stop_ids_contain_eos_token_of_template(
 ) -> None:
     eos = json.loads((directory / "tokenizer_config.json").read_text())["eos_token"]
     assert tokenizer.stop_ids == (control_ids[eos],)
+
+
+def test_stop_ids_contain_those_of_generation_config(tmp_path: Path) -> None:
+    """A copy of the tokenizer, as in the directory of a trained policy, has the same stop ids."""
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    write_tokenizer(FAMILIES["llama3"], source, PAGES[:1])
+    control_ids = ChatTokenizer(source)._control_ids
+    ends = [control_ids[f"<|{name}|>"] for name in ("eot_id", "end_of_text", "eom_id")]
+
+    def stop_ids(eos_token_id: object) -> tuple[int, ...]:
+        content = json.dumps({"eos_token_id": eos_token_id, "temperature": 0.6})
+        (source / "generation_config.json").write_text(content)
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        policy.copy_tokenizer(source, copy)
+        ids = ChatTokenizer(copy).stop_ids
+        assert ids == ChatTokenizer(source).stop_ids
+        return ids
+
+    eot, end_of_text, eom = ends
+    assert stop_ids(None) == (eot,)
+    assert stop_ids(end_of_text) == (eot, end_of_text)
+    # The token of the template stays first.
+    assert stop_ids([end_of_text, eom, eot, end_of_text]) == (eot, end_of_text, eom)
+    assert stop_ids([10**6, -1, eom]) == (eot, eom)
+    assert stop_ids(list(range(20))) == (eot, *range(MAX_STOP_IDS - 1))
+    assert tokenizer_module._MAX_STOP_IDS == MAX_STOP_IDS
+    for content in ("{", "[1]", '{"eos_token_id": "x"}'):
+        (source / "generation_config.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"generation_config.json is damaged"):
+            ChatTokenizer(source)
+
+
+def test_decode_omits_each_stop_token(tmp_path: Path) -> None:
+    write_tokenizer(FAMILIES["qwen2.5"], tmp_path, PAGES[:1])
+    end_of_text = ChatTokenizer(tmp_path)._control_ids["<|endoftext|>"]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [end_of_text]}))
+    tokenizer = ChatTokenizer(tmp_path)
+    assert tokenizer.decode([*tokenizer.encode("exit()"), end_of_text]) == "exit()"
+
+
+LLAMA_3_2_DATE = """{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}
+        {%- set date_string = strftime_now("%d %b %Y") %}
+    {%- else %}
+        {%- set date_string = "26 Jul 2024" %}
+    {%- endif %}
+{%- endif %}
+{{- date_string + "\n" }}
+{%- for m in messages %}{{- m["content"] + eos_token }}{%- endfor %}
+"""
+
+
+@pytest.mark.parametrize("template", [None, LLAMA_3_2_DATE], ids=["function", "Llama 3.2"])
+def test_prompt_does_not_depend_on_date(
+    template: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tokenizer(FAMILIES["llama3"], tmp_path, PAGES[:1])
+    if template:
+        file = tmp_path / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": template}))
+    tokenizer = ChatTokenizer(tmp_path)
+    set_date(monkeypatch, 2031, 2, 3)
+    text = tokenizer.decode(tokenizer.prompt_ids([Message("user", "x")]))
+    assert "26 Jul 2024" in text and "2031" not in text
+
+
+def test_fixed_date_keeps_white_space_of_template(tmp_path: Path) -> None:
+    write_tokenizer(FAMILIES["llama3"], tmp_path, PAGES[:1])
+    file = tmp_path / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    for start in ("  {% if true %} a{% endif %}", "\n {{ bos_token }}", "{{- bos_token }}", "\n"):
+        file.write_text(json.dumps(config | {"chat_template": start + config["chat_template"]}))
+        chat = [Message("user", "x")]
+        reference = render(PreTrainedTokenizerFast.from_pretrained(str(tmp_path)), chat)
+        tokenizer = ChatTokenizer(tmp_path)
+        assert tokenizer.decode(tokenizer.prompt_ids(chat)) == reference
 
 
 def test_eos_without_special_flag_is_control_token(tmp_path: Path) -> None:

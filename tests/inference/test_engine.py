@@ -439,6 +439,29 @@ def test_sleep_frees_memory_and_requests_continue(single_completions):
         assert len(late_future.result(TIMEOUT).token_ids) == 2
 
 
+def test_request_preempted_during_prefill_is_counted_once(monkeypatch):
+    prompt = np.random.default_rng(0).integers(0, 61, 100)
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
+        expected = engine.submit(prompt, max_new_tokens=5, seed=0).result(TIMEOUT)
+        initial_stats, prefill, num_calls = engine.stats(), engine._scheduler.prefill, 0
+
+        def preempt_before_prefill():
+            nonlocal num_calls
+            num_calls += 1
+            if num_calls > 1:
+                return prefill()
+            # The engine has admitted the request and preempts it next.
+            engine.update_weights(PARAMS, version=1, in_flight="recompute")
+            return None
+
+        monkeypatch.setattr(engine._scheduler, "prefill", preempt_before_prefill)
+        completion = engine.submit(prompt, max_new_tokens=5, seed=0).result(TIMEOUT)
+        counts = engine.stats().delta(initial_stats)
+    _assert_equal(completion, expected)
+    assert set(completion.policy_version) == {1}
+    assert (counts.requests, counts.prompt_tokens) == (1, len(prompt))
+
+
 def test_caller_can_delete_params_after_update():
     params = jax.tree.map(jnp.copy, PARAMS)
     with inference.Engine(CONFIG, params, **ENGINE_OPTIONS) as engine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import operator
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import policy
-from webagent_jax.config import ConfigError
+from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.presets import MODEL_PRESETS
 
@@ -104,6 +105,44 @@ def test_saved_files_have_permissions_of_umask(tmp_path):
         os.umask(previous)
     modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     assert modes == {"config.json": 0o640, "model.safetensors": 0o640}
+
+
+def test_interrupted_write_leaves_no_policy(tmp_path):
+    config = SIZES["qwen2 tied"]
+    params = random_params(config)
+    # The writer fails at the last param.
+    params_of_interrupted = {name: params[name] for name in params if name != "final_norm"}
+    with pytest.raises(KeyError):
+        policy.save_hf(tmp_path, config, params_of_interrupted, file_bytes=9_000)
+    assert list(tmp_path.glob("*.safetensors"))
+    with pytest.raises(PolicyNotFoundError, match="no policy at"):
+        policy.load_hf(tmp_path)
+    policy.save_hf(tmp_path, config, params, file_bytes=9_000)
+    assert policy.load_hf(tmp_path)[0].d_model == config.d_model
+    # The files of another policy are not mixed with those of an earlier one.
+    with pytest.raises(KeyError):
+        policy.save_hf(tmp_path, config, params_of_interrupted, file_bytes=9_000)
+    with pytest.raises(PolicyNotFoundError, match="no policy at"):
+        policy.load_hf(tmp_path)
+
+
+def test_unsupported_features_are_rejected_before_writing(tmp_path):
+    config = dataclasses.replace(SIZES["qwen3"], qkv_bias=True)
+    with pytest.raises(ConfigError, match="no architecture has qkv_bias=True and qk_norm=True"):
+        policy.save_hf(tmp_path / "policy", config, random_params(config))
+    assert not (tmp_path / "policy").exists()
+
+
+def test_missing_tensor_error_names_missing_file(tmp_path):
+    config = SIZES["qwen2 tied"]
+    policy.save_hf(tmp_path, config, random_params(config), file_bytes=9_000)
+    _, file, *_ = sorted(tmp_path.glob("*.safetensors"))
+    file.unlink()
+    with pytest.raises(PolicyNotFoundError, match=f"copy or download {file.name} again"):
+        policy.load_hf(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"index.json is damaged"):
+        policy.load_hf(tmp_path)
 
 
 def test_transformers_loads_several_files(tmp_path):

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 
+from tests.agent.families import FAMILIES, write_tokenizer
 from tests.policy.test_peft_adapter import (
     ALPHA,
     CONFIGS,
@@ -27,8 +28,10 @@ from tests.policy.test_peft_adapter import (
     write_adapter,
 )
 from webagent_jax import policy
-from webagent_jax.config import PolicyNotFoundError
-from webagent_jax.policy import lora
+from webagent_jax.config import PolicyConfig, PolicyNotFoundError, RunConfig
+from webagent_jax.doctor import CheckStatus, weights
+from webagent_jax.doctor.findings import gib
+from webagent_jax.policy import lora, prompt_record
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "owner/Tiny-1.5B-Instruct"
@@ -49,7 +52,7 @@ def tiny(tmp_path):
     """Return the directory of a policy with several weight files, and its params."""
     params = policy.init(CONFIG, jax.random.key(0))
     policy.save_hf(tmp_path / "tiny", CONFIG, params, file_bytes=9_000)
-    (tmp_path / "tiny" / "tokenizer.json").write_text("{}")
+    write_tokenizer(FAMILIES["qwen2.5"], tmp_path / "tiny", ["a page"])
     return tmp_path / "tiny", params
 
 
@@ -109,6 +112,52 @@ def test_incomplete_copy_is_not_used(hub_cache, tiny, missing):
         policy.resolve_dir(NAME)
 
 
+def add_config_to_cache(hub_cache, source):
+    """Copy the text files of a directory into the cache as a snapshot of the Hub."""
+    snapshot = add_to_cache(hub_cache, source)
+    for file in snapshot.glob("model*"):
+        file.unlink()
+    return snapshot
+
+
+def test_config_is_read_without_weights(hub_cache, tiny):
+    snapshot = add_config_to_cache(hub_cache, tiny[0])
+    assert policy.load_config(NAME).d_model == CONFIG.d_model
+    assert policy.checkpoint_dtype(NAME) == "float32"
+    assert policy.resolve_dir(NAME, needs_weights=False) == snapshot
+    assert not policy.is_policy_dir(NAME)
+    with pytest.raises(PolicyNotFoundError, match=r"has no model\.safetensors in"):
+        policy.resolve_dir(NAME)
+
+
+def test_adapter_is_read_without_weights_of_its_base(hub_cache, tiny, tmp_path):
+    directory, params = tiny
+    snapshot = add_config_to_cache(hub_cache, directory)
+    prompt_record.write(snapshot, "webarena")
+    adapter = tmp_path / "adapter"
+    write_adapter(adapter, CONFIG, random_adapters(params), NAME)
+    prompt_record.write(adapter, "compact")
+    assert policy.load_config(adapter).d_model == CONFIG.d_model
+    assert policy.adapter_chain(adapter) == ([adapter], NAME)
+    cfg = RunConfig(policy=PolicyConfig(path=str(adapter)))
+    assert prompt_record.with_template(cfg).prompt.template == "compact"
+    (adapter / "webagent_prompt.json").unlink()
+    assert prompt_record.with_template(cfg).prompt.template == "webarena"
+    assert not policy.is_policy_dir(adapter)
+    with pytest.raises(PolicyNotFoundError, match=r"has no model\.safetensors in"):
+        policy.resolve_dir(adapter)
+
+
+def test_doctor_reports_weights_that_cannot_be_downloaded(hub_cache, tiny, tmp_path):
+    add_config_to_cache(hub_cache, tiny[0])
+    cfg = RunConfig(policy=PolicyConfig(path=NAME))
+    findings = {finding.subject: finding for finding in weights.check(cfg, tmp_path)}
+    assert findings["tokenizer"].status is CheckStatus.OK
+    assert findings["weights"].status is CheckStatus.ERROR
+    assert "the Hugging Face Hub cannot be read" in findings["weights"].description
+    assert f"hf download {NAME}" in findings["weights"].fix
+
+
 def test_error_without_network_names_command():
     with pytest.raises(PolicyNotFoundError) as error:
         policy.resolve_dir(NAME)
@@ -124,7 +173,10 @@ def test_error_without_network_names_command():
 
 @pytest.fixture
 def hub_server(tiny, tmp_path):
-    """Return address and request counts of a server with one model and files of other formats."""
+    """Return address, request counts and files of a server with one model.
+
+    It has files of other formats too.
+    """
     files = {file.name: file.read_bytes() for file in tiny[0].iterdir()}
     files |= {"pytorch_model.bin": b"x" * 99, "onnx/model.safetensors": b"x", "README.md": b"x"}
     requests: Counter[str] = Counter()
@@ -169,17 +221,33 @@ def hub_server(tiny, tmp_path):
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", requests
+        yield f"http://127.0.0.1:{server.server_port}", requests, files
         server.shutdown()
 
 
-def start_resolve(name, address, tmp_path):
-    """Start a process that resolves a policy path with the Hub at `address`."""
-    code = (
-        "import sys; from webagent_jax import config, policy\n"
-        "try: print(policy.resolve_dir(sys.argv[1]))\n"
-        "except config.ConfigError as error: sys.exit(str(error))"
-    )
+RESOLVE = """
+import sys
+from webagent_jax import config, policy
+try: print(policy.resolve_dir(sys.argv[1]))
+except config.ConfigError as error: sys.exit(str(error))
+"""
+# What compile-check and doctor read of a policy.
+CHECK = """
+import sys
+from pathlib import Path
+from webagent_jax import compile_check
+from webagent_jax.config import PolicyConfig, RunConfig
+from webagent_jax.doctor import devices, weights
+cfg = RunConfig(policy=PolicyConfig(path=sys.argv[1]))
+print(compile_check.model_config(cfg.policy).d_model)
+for check in (devices.check, weights.check):
+    for finding in check(cfg, Path("runs")):
+        print(finding.status.name, finding.subject, finding.description)
+"""
+
+
+def start_resolve(name, address, tmp_path, code=RESOLVE):
+    """Start a process that runs `code` for a policy path with the Hub at `address`."""
     environment = {
         **os.environ,
         "HF_ENDPOINT": address,
@@ -198,7 +266,7 @@ def start_resolve(name, address, tmp_path):
 
 
 def test_processes_download_needed_files_once(hub_server, tiny, tmp_path):
-    address, requests = hub_server
+    address, requests, _ = hub_server
     processes = [start_resolve(NAME, address, tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
@@ -207,6 +275,45 @@ def test_processes_download_needed_files_once(hub_server, tiny, tmp_path):
     assert requests == {file.name: 1 for file in tiny[0].iterdir()}
     assert "Fetching" in "".join(stderr for _, stderr in outputs)  # the progress bar
     jax.tree.map(np.testing.assert_array_equal, policy.load_hf(snapshot)[1], tiny[1])
+
+
+def test_checks_download_no_weights(hub_server, tiny, tmp_path):
+    address, requests, files = hub_server
+    process = start_resolve(NAME, address, tmp_path, CHECK)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    d_model, *findings = stdout.splitlines()
+    assert d_model == str(CONFIG.d_model)
+    assert not [line for line in findings if not line.startswith("OK ")]
+    weight_bytes = sum(len(files[file.name]) for file in tiny[0].glob("model*"))
+    (line,) = [line for line in findings if line.startswith("OK weights ")]
+    assert line == (
+        f"OK weights {NAME}: {policy.count_params(CONFIG):,} params, not downloaded yet; the first "
+        f"run downloads {gib(weight_bytes)}"
+    )
+    text_files = [file for file in tiny[0].iterdir() if not file.name.startswith("model")]
+    assert +requests == {file.name: 1 for file in text_files}  # without those of headers only
+
+
+def test_model_with_an_adapter_is_not_read_as_adapter(hub_server, tmp_path):
+    """Only its weights show that it is a model, so they are downloaded."""
+    address, requests, files = hub_server
+    files["adapter_config.json"] = b'{"base_model_name_or_path": "owner/gated"}'
+    process = start_resolve(NAME, address, tmp_path, CHECK)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert f"{policy.count_params(CONFIG):,} params, float32 on disk" in stdout
+    assert requests["model.safetensors.index.json"] == 1
+
+
+def test_doctor_reports_model_without_safetensors(hub_server, tiny, tmp_path):
+    address, _, files = hub_server
+    for file in tiny[0].glob("model*"):
+        del files[file.name]
+    process = start_resolve(NAME, address, tmp_path, CHECK)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert f"ERROR weights {NAME} has no model.safetensors" in stdout
 
 
 @pytest.mark.parametrize(

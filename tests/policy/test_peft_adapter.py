@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +197,22 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     assert policy.checkpoint_dtype(adapter) == "bfloat16"
 
 
+def test_adapter_with_config_of_its_base_is_merged(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    merged = policy.resolve_dir(adapter)
+    shutil.copy(base / "config.json", adapter)
+    assert policy.resolve_dir(adapter) == merged
+    assert policy.adapter_chain(adapter) == ([adapter], str(base))
+    # With weights of a model, the directory is that model.
+    shutil.copy(base / "model.safetensors", adapter)
+    assert policy.resolve_dir(adapter) == adapter
+    (adapter / "model.safetensors").unlink()
+    (adapter / "params").mkdir()
+    assert policy.resolve_dir(adapter) == adapter
+
+
 def test_adapter_in_package_is_selected_by_name(tmp_path, monkeypatch):
     config, params = policy.load_hf("webagent-tiny")
     monkeypatch.setattr(hf, "PACKAGED_ADAPTERS", tmp_path)
@@ -265,8 +282,11 @@ def test_damaged_adapter_is_rejected(damage, message, tmp_path):
 def test_adapter_does_not_hide_behind_model(tmp_path):
     config = CONFIGS["llama"]
     params = write_base(tmp_path, config)
-    with pytest.raises(ConfigError, match="choose another directory"):
-        write_adapter(tmp_path, config, random_adapters(params), tmp_path)
+    for name in ("config.json", "model.safetensors"):
+        with pytest.raises(ConfigError, match="choose another directory"):
+            write_adapter(tmp_path, config, random_adapters(params), tmp_path)
+        (tmp_path / name).unlink()
+    write_adapter(tmp_path, config, random_adapters(params), tmp_path)
 
 
 def edit_config(directory, **options):

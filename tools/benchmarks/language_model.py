@@ -23,7 +23,7 @@ import numpy as np
 from tools.benchmarks import baseline, timing
 from tools.benchmarks.episodes import Shape, branches
 from webagent_jax import learn, policy
-from webagent_jax.config import GRPOConfig, OptimizerConfig
+from webagent_jax.config import ConfigError, GRPOConfig, OptimizerConfig
 from webagent_jax.inference import Engine
 from webagent_jax.policy import ModelConfig, Params, flops, lora, matmul
 from webagent_jax.types import Completion, ForestRows
@@ -46,6 +46,9 @@ def run(
         policy_path: name or directory of the policy.
         baseline_python: Python interpreter with torch and transformers; empty skips them.
         llama_cpp: folder with node_modules/node-llama-cpp and one .gguf file; empty skips it.
+
+    Raises:
+        ConfigError: the folder does not contain one .gguf file.
     """
     config, params = policy.load_hf(policy_path)
     rows = _rows(config)
@@ -65,7 +68,7 @@ def run(
         rates = baseline.run_script(baseline_python, "transformers/language_model.py", request)
         baselines |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
     if llama_cpp:
-        (file,) = Path(llama_cpp).glob("*.gguf")
+        file = _gguf_file(Path(llama_cpp))
         request |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
         label = f"llama.cpp, {file.name}"
         baselines[label] = baseline.run_script("node", "llama_cpp/decode.mjs", request)
@@ -81,6 +84,22 @@ def run(
         with Engine(variant, adapted, slots=_SLOTS[-1], max_model_len=_ROW_TOKENS) as engine:
             for _, result in _sampling(variant, engine, _SLOTS[-1], repeats, peak):
                 yield dtype | result | {"name": f"{result['name']}, with adapters"}
+
+
+def _gguf_file(folder: Path) -> Path:
+    """Return the GGUF file of a folder.
+
+    Raises:
+        ConfigError: the folder contains none, or several.
+    """
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise ConfigError(
+            f"--baseline_checkout={folder} must contain one GGUF file, and contains {names}: "
+            "set it as third_party/README.md describes"
+        )
+    return files[0]
 
 
 def _matmul_variants(config: ModelConfig) -> Iterator[tuple[ModelConfig, float]]:

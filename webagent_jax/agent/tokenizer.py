@@ -11,6 +11,7 @@ tokens, such as `<tool_call>` of Qwen.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -23,6 +24,14 @@ import numpy as np
 
 from webagent_jax.config import ConfigError
 from webagent_jax.types import IntArray, Message
+
+_MAX_STOP_IDS = 8  # `MAX_STOP_IDS` of the engine, which is not imported: it needs JAX
+# The template of Llama 3.2 writes the date, but a prompt must not depend on the day. A macro
+# replaces the function of the date, because transformers passes no functions to a template. Without
+# the function, Meta's templates write the date below. The line break at the end keeps the template
+# at the beginning of a line, which affects its white space.
+_CURRENT_DATE = "strftime_now"
+_FIXED_DATE = f"{{% macro {_CURRENT_DATE}(format) %}}26 Jul 2024{{% endmacro %}}\n"
 
 
 class ChatTokenizer:
@@ -59,6 +68,8 @@ class ChatTokenizer:
                 f"the tokenizer at {directory} has no chat template; "
                 "use an instruction-tuned model, or add chat_template.jinja to the directory"
             )
+        template = self._tokenizer.get_chat_template()
+        self._template = f"{_FIXED_DATE}{template}" if _CURRENT_DATE in template else template
         self._mark = secrets.token_hex(8)  # random, so that no page can contain it
         # Later turns and other attempts contain the same texts.
         self._encode_text = lru_cache(maxsize=4096)(self._encode_uncached)
@@ -69,7 +80,7 @@ class ChatTokenizer:
         longest_first = sorted(self._control_ids, key=len, reverse=True)
         self._control = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         self._escaped = re.compile(rf"\[{self._mark}:(\d+)\]")
-        self.stop_ids = self._find_stop_ids()
+        self.stop_ids = self._find_stop_ids(Path(directory))
         self._check(directory)
 
     def encode(self, text: str) -> IntArray:
@@ -146,7 +157,9 @@ class ChatTokenizer:
     def _render(self, roles_and_texts: Sequence[tuple[str, str]]) -> str:
         chat = [{"role": role, "content": text} for role, text in roles_and_texts]
         return str(
-            self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            self._tokenizer.apply_chat_template(
+                chat, chat_template=self._template, tokenize=False, add_generation_prompt=True
+            )
         )
 
     def _encode_uncached(self, text: str) -> tuple[int, ...]:
@@ -183,8 +196,12 @@ class ChatTokenizer:
                 "use a byte-level tokenizer, such as those of Llama 3, Qwen2.5 and Qwen3"
             )
 
-    def _find_stop_ids(self) -> tuple[int, ...]:
-        """Return the ids of the template's token after a response and of the end of text."""
+    def _find_stop_ids(self, directory: Path) -> tuple[int, ...]:
+        """Return the ids of the template's token after a response and of the ends of text.
+
+        Raises:
+            ConfigError: there is none, or generation_config.json is damaged.
+        """
         (mark,) = self._marks(1)
         suffix = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[1]
         # A stop token is the control token that directly follows a response.
@@ -192,10 +209,28 @@ class ChatTokenizer:
         ids = [self._control_ids[token[0]]] if token else []
         if self._tokenizer.eos_token_id is not None:
             ids.append(self._tokenizer.eos_token_id)
+        # Instruct models have several: Llama 3 also ends a response with <|eom_id|>.
+        ids += (i for i in _generation_eos_ids(directory) if 0 <= i < len(self._tokenizer))
         if not ids:
             raise ConfigError(
                 "neither the chat template nor the tokenizer defines an end of the response; "
                 "use an instruction-tuned model"
             )
         # The token of the template stays first: `encode_response` appends it.
-        return tuple(dict.fromkeys(ids))
+        return tuple(dict.fromkeys(ids))[:_MAX_STOP_IDS]
+
+
+def _generation_eos_ids(directory: Path) -> list[int]:
+    """Return `eos_token_id` of generation_config.json, a number or a list; empty if it has none.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    file = directory / "generation_config.json"
+    if not file.is_file():
+        return []
+    try:
+        ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        return [int(i) for i in (ids if isinstance(ids, list) else [ids]) if i is not None]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"{file} is damaged ({error}): copy the file again") from error

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 _MIN_PYTHON = (3, 11)
 _INSTALL = "`make setup` in a checkout and use .venv/bin/python, or pip install webagent_jax"
 _NO_SPACE = os.strerror(errno.ENOSPC)
-_READ_ONLY_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
+_PERMISSION_ERRORS = {errno.EACCES, errno.EPERM}  # for reading or writing
 
 MISTAKE = 2
 STOPPED = 1
@@ -135,7 +135,12 @@ def _describe_flag_error(error: Exception) -> str:
 def _describe_os_error(error: BaseException) -> tuple[str, int] | None:
     if not isinstance(error, OSError):
         return None
-    if error.errno in _READ_ONLY_ERRORS and error.filename is not None:
+    if error.errno in _PERMISSION_ERRORS and error.filename is not None:
+        return (
+            f"no permission for {error.filename}: {error.strerror}; change its permissions, or use "
+            "another folder"
+        ), MISTAKE
+    if error.errno == errno.EROFS and error.filename is not None:
         return f"cannot write {error.filename}: {error.strerror}; use another folder", MISTAKE
     if error.errno == errno.EADDRINUSE:
         return f"{error.strerror}; use another --port", MISTAKE

@@ -35,7 +35,7 @@ COMMANDS = {
     "import weights": "import a Hugging Face directory or a GGUF file",
     "import demos": "write demonstrations from WebRL, successful episodes, or other workdirs",
     "export": "export a checkpoint as a Hugging Face directory or a PEFT adapter",
-    "compile-check": "compile the programs of a run for a TPU topology",
+    "compile-check": "compile the programs of a run for TPUs or GPUs",
     "pretrain-tiny": "pretrain webagent-tiny from random params",
 }
 """Summary of each subcommand."""

@@ -47,6 +47,11 @@ def main(argv: Sequence[str]) -> None:
             write = partial(export.export_adapter, max_rank=_MAX_RANK.value)
         elif _MAX_RANK.value:
             raise ConfigError("--max_rank applies to adapters: add --adapter")
+        elif _STEP.value is not None and not Path(_INPUT.value, "checkpoints").is_dir():
+            raise ConfigError(
+                f"--step applies to training runs, and {_INPUT.value} contains no checkpoints/: "
+                "omit --step"
+            )
         write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, step=_STEP.value)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error

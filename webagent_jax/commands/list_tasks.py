@@ -18,7 +18,7 @@ from absl import flags
 
 from webagent_jax.cli.arguments import reject_arguments
 from webagent_jax.cli.run_config import run_config
-from webagent_jax.config import SuiteName
+from webagent_jax.config import ConfigError, RunConfig, SuiteConfig, SuiteName
 from webagent_jax.types import Split, Task
 
 _SUITE = flags.DEFINE_enum(
@@ -35,13 +35,30 @@ def main(argv: Sequence[str]) -> None:
     from webagent_jax.suites import registry
 
     reject_arguments(argv)
-    suite = run_config().suite
+    cfg = run_config()
+    suite = cfg.suite
     if _SUITE.value is not None and (suite.factory or _SUITE.value != suite.name):
-        # suite.tasks of the config contains names of another suite.
         name = typing.cast(SuiteName, _SUITE.value)
-        suite = dataclasses.replace(suite, name=name, factory="", tasks=())
+        # suite.tasks of the config contains names of another suite, and not every suite has delays.
+        suite = dataclasses.replace(suite, name=name, factory="", tasks=(), response_delay_ms=0.0)
+        suite = _check_suite(cfg, suite)
     for task in registry.list_tasks(suite, typing.cast(Split, _SPLIT.value)):
         print(json.dumps(dataclasses.asdict(task)) if _JSON.value else _line(task))
+
+
+def _check_suite(cfg: RunConfig, suite: SuiteConfig) -> SuiteConfig:
+    """Return the suite in place of that of the config.
+
+    Raises:
+        ConfigError: the suite needs options that the config does not set.
+    """
+    try:
+        return dataclasses.replace(cfg, suite=suite).suite
+    except ConfigError as error:
+        raise ConfigError(
+            f"--suite={suite.name} omits suite.tasks of the config: {error}; set "
+            f"--config.suite.name={suite.name} instead of --suite"
+        ) from error
 
 
 def _line(task: Task) -> str:

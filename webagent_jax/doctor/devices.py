@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,15 +16,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import policy, xla_flags
-from webagent_jax.config import RunConfig
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy.attention import resolve_implementation
 
 # Device file of an accelerator, the backend that uses it, and the pip extra that installs it.
 _ACCELERATORS = (("/dev/nvidia0", "gpu", "cuda"), ("/dev/accel0", "tpu", "tpu"))
@@ -53,15 +55,21 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     if cfg.policy.kind == "openai":
         return
     try:
+        # The attention of the config is checked below.
         model = policy.load_config(
-            cfg.policy.path, cfg.policy.dtype, cfg.policy.remat, cfg.policy.attention
+            cfg.policy.path, cfg.policy.dtype, cfg.policy.remat, attention="dense"
         )
-    except FileNotFoundError:
-        return  # the check `weights` reports the missing policy
-    except ValueError as error:
-        yield from_error("attention", Exception(str(error)), "set --config.policy.attention=auto")
+    except (FileNotFoundError, ValueError):
+        return  # the check `weights` reports a policy that is missing or not supported
+    try:
+        attention = resolve_implementation(
+            cfg.policy.attention, jax.default_backend(), model.head_dim
+        )
+    except ConfigError as error:
+        yield from_error("attention", error, "set --config.policy.attention=auto")
         return
-    yield ok("attention", model.attention)
+    model = replace(model, attention=attention)
+    yield ok("attention", attention)
     yield from _check_training(cfg, model, memory)
     yield from _check_engine(cfg, model, memory)
 
@@ -159,8 +167,18 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
             f"set --config.engine.tensor_parallel_size to {num_devices} or less",
         )
         return
-    # The heads must divide over the devices of an engine. Devices of a CPU share its cores.
-    max_size = max(size for size in range(1, num_devices + 1) if not model.num_heads % size)
+    try:
+        _check_tensor_parallel(model, engine.tensor_parallel_size)
+    except sharding.ShardingError as error:
+        sizes = ", ".join(map(str, _tensor_parallel_sizes(model, num_devices)))
+        yield failure(
+            "engine",
+            f"engine.tensor_parallel_size={engine.tensor_parallel_size}: {error}",
+            f"set --config.engine.tensor_parallel_size to one of: {sizes}",
+        )
+        return
+    max_size = _tensor_parallel_sizes(model, num_devices)[-1]
+    # Devices of a CPU share its cores.
     if engine.tensor_parallel_size < max_size and jax.default_backend() != "cpu":
         yield warning(
             "engine devices",
@@ -205,3 +223,23 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
         )
     else:
         yield ok("engine", description)
+
+
+def _tensor_parallel_sizes(model: ModelConfig, num_devices: int) -> list[int]:
+    """Return the numbers of devices that an engine of the policy can use, in ascending order."""
+    sizes = []
+    for size in range(1, num_devices + 1):
+        with suppress(sharding.ShardingError):
+            _check_tensor_parallel(model, size)
+            sizes.append(size)
+    return sizes
+
+
+def _check_tensor_parallel(model: ModelConfig, size: int) -> None:
+    """Check that heads, MLP and vocabulary divide over the devices of an engine.
+
+    Raises:
+        ShardingError: one of them does not; the message names it.
+    """
+    mesh = AbstractMesh((1, 1, size), sharding.MESH_AXES)
+    sharding.param_shardings(policy.abstract_params(model), mesh)

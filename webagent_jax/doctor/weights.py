@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,10 @@ from safetensors import SafetensorError, safe_open
 
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
-from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.config import ConfigError, PolicyNotFoundError, RunConfig
 from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
 from webagent_jax.doctor.machine import existing
-from webagent_jax.policy import ModelConfig, hf_tensors, lora, prompt_record
+from webagent_jax.policy import ModelConfig, hf_tensors, hub, lora, prompt_record
 
 _PATH_OPTION = "--config.policy.path"
 _FETCH_AGAIN = "fetch the complete directory again"
@@ -24,9 +23,9 @@ _ARRAYS_PER_PARAM = 3  # float32 param and two moments
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the policy's weights."""
+    """Yield the findings about the policy's weights; download none from the Hub."""
     try:
-        directory = policy.resolve_dir(cfg.policy.path)
+        directory = policy.resolve_dir(cfg.policy.path, needs_weights=False)
         model = policy.load_config(directory)
     except (FileNotFoundError, ValueError) as error:
         yield from_error("weights", error, f"set {_PATH_OPTION} to a supported model")
@@ -59,6 +58,8 @@ def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Findi
         f"{directory}: {policy.count_params(model):,} params, "
         f"{policy.checkpoint_dtype(directory)} on disk, activations {cfg.policy.dtype}"
     )
+    if not policy.is_policy_dir(cfg.policy.path):
+        return _check_download(cfg, model)
     # Imported params are an Orbax checkpoint without safetensors files.
     if (directory / "params").is_dir():
         return ok("weights", f"{summary}, imported")
@@ -77,19 +78,32 @@ def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Findi
             "weights",
             f"{len(missing)} of {len(names)} tensors are missing in {directory}, "
             f"first {missing[0]}",
-            _missing_files_fix(directory) or _FETCH_AGAIN,
+            _missing_files_fix(directory),
         )
     return ok("weights", summary)
 
 
+def _check_download(cfg: RunConfig, model: ModelConfig) -> Finding:
+    """Check that the Hub has the weights that the cache of the Hub lacks."""
+    _, name = policy.adapter_chain(cfg.policy.path)
+    try:
+        size = hub.download_bytes(name)
+    except PolicyNotFoundError as error:
+        return from_error("weights", error)
+    return ok(
+        "weights",
+        f"{name}: {policy.count_params(model):,} params, not downloaded yet; the first run "
+        f"downloads {gib(size)}",
+    )
+
+
 def _missing_files_fix(directory: Path) -> str:
-    """Return the fix for files that the index lists and the directory lacks; empty if none."""
-    index = directory / "model.safetensors.index.json"
-    if not index.exists():
-        return ""
-    files = set(json.loads(index.read_text())["weight_map"].values())
-    missing = sorted(name for name in files if not (directory / name).exists())
-    return f"fetch {', '.join(missing)} again" if missing else ""
+    """Return the fix for a directory without some of its tensors."""
+    try:
+        shards = hf_tensors.missing_shards(directory)
+    except ConfigError:  # the index is damaged too
+        shards = []
+    return f"fetch {', '.join(shards)} again" if shards else _FETCH_AGAIN
 
 
 def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:

@@ -118,8 +118,12 @@ class HttpClient:
         return TransientError(f"status {error.code}: {quote}", pause)
 
     def _quote(self, text: str) -> str:
-        """Return the text for an error message, without the key, which some endpoints repeat."""
-        return (text.replace(self.key, "***") if self.key else text)[:_MAX_QUOTE_CHARS]
+        """Return the text for an error message: one line, without the key.
+
+        Some endpoints repeat the key.
+        """
+        line = " ".join(text.split())
+        return (line.replace(self.key, "***") if self.key else line)[:_MAX_QUOTE_CHARS]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

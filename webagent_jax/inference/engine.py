@@ -485,8 +485,9 @@ class Engine:
                 # In order of submission: a request that does not fit blocks smaller ones behind it.
                 if not self._scheduler.admit(head):
                     break
-                is_first = not head.pieces  # False if the request was preempted
-                self._count(requests=is_first, prompt_tokens=is_first * len(head.prompt_ids))
+                if not head.is_counted:  # a preempted request is admitted again
+                    head.is_counted = True
+                    self._count(requests=1, prompt_tokens=len(head.prompt_ids))
             with self._condition:
                 # An urgent update may have removed the head of the queue.
                 if self._queue and self._queue[0] is head:

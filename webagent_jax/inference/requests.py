@@ -63,6 +63,7 @@ class Request:
     future: Future[Completion] = field(default_factory=Future)  # receives the completion or error
     pieces: list[DecodedTokens] = field(default_factory=list)  # sampled tokens, one per dispatch
     num_sampled: int = 0  # number of tokens sampled so far
+    is_counted: bool = False  # whether the statistics of the engine include the request
 
     def __post_init__(self) -> None:
         """Check the options that no engine can serve.

@@ -31,7 +31,7 @@ PACKAGED_ADAPTERS = Path(__file__).parent / "adapters"
 """Directory of the adapters in the package; the name of each folder is a policy name."""
 
 
-def resolve_dir(path: str | Path, *, download: bool = True) -> Path:
+def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool = True) -> Path:
     """Return the Hugging Face directory of a policy.
 
     Models of the Hub and pretrained policies are fetched on first use. A GGUF file is imported
@@ -41,20 +41,25 @@ def resolve_dir(path: str | Path, *, download: bool = True) -> Path:
         path: name of a policy in the package, a pretrained policy, a Hugging Face directory or
             Hub id, a GGUF file or a directory with one, or the directory of a PEFT adapter.
         download: whether to fetch what is missing; otherwise it is an error.
+        needs_weights: whether the weights of a model of the Hub are necessary too. Otherwise only
+            its config and tokenizer are fetched, also if it is the base of an adapter, which is
+            then not merged.
 
     Raises:
         PolicyNotFoundError: the policy does not exist, or there is no network to fetch from.
         ConfigError: an adapter or a GGUF file is not supported, or an adapter does not fit its
             base.
     """
-    directory = _locate(str(path), download=download)
+    directory = _locate(str(path), download=download, needs_weights=needs_weights)
     gguf_file = _gguf_file(directory)
     if gguf_file:
         return imported_dir(gguf_file)
     if peft_adapter.is_adapter(directory):
         # The base may be anything that this function accepts.
         base_name = peft_adapter.read_config(directory)["base_model_name_or_path"]
-        return merged_dir(directory, resolve_dir(base_name, download=download))
+        base = resolve_dir(base_name, download=download, needs_weights=needs_weights)
+        has_base = needs_weights or is_policy_dir(base_name)
+        return merged_dir(directory, base) if has_base else base
     if not (directory / "config.json").is_file():
         names = ", ".join((*_packaged_policies(), *PRETRAINED))
         raise PolicyNotFoundError(
@@ -72,14 +77,17 @@ def adapter_chain(path: str | Path) -> tuple[list[Path], str]:
         that the others modify.
     """
     adapters, name = [], str(path)
-    while peft_adapter.is_adapter(directory := _locate(name)):
+    while peft_adapter.is_adapter(directory := _locate(name, needs_weights=False)):
         adapters.append(directory)
         name = peft_adapter.read_config(directory)["base_model_name_or_path"]
     return adapters, name
 
 
 def is_policy_dir(path: str | Path) -> bool:
-    """Return whether a policy path or name resolves to a policy on this machine."""
+    """Return whether a policy path or name resolves to a policy on this machine.
+
+    A model of the Hub is one if the cache contains its weights.
+    """
     try:
         resolve_dir(path, download=False)
     except FileNotFoundError:
@@ -90,7 +98,7 @@ def is_policy_dir(path: str | Path) -> bool:
 def load_config(
     path: str | Path, dtype: str = "float32", remat: str = "none", attention: str = "auto"
 ) -> ModelConfig:
-    """Return the architecture of a policy.
+    """Return the architecture of a policy; download no weights of a model of the Hub.
 
     Args:
         path: policy path or name; see `resolve_dir`.
@@ -102,7 +110,7 @@ def load_config(
         FileNotFoundError: the directory does not exist.
         ValueError: the architecture or one of its options is not supported; the message names it.
     """
-    config = hf_config.read(resolve_dir(path) / "config.json")
+    config = hf_config.read(resolve_dir(path, needs_weights=False) / "config.json")
     return dataclasses.replace(
         config,
         dtype=dtype,
@@ -113,7 +121,7 @@ def load_config(
 
 def checkpoint_dtype(path: str | Path) -> str:
     """Return the dtype of the tensors from config.json; "float32" if config.json has none."""
-    raw = json.loads((resolve_dir(path) / "config.json").read_text())
+    raw = json.loads((resolve_dir(path, needs_weights=False) / "config.json").read_text())
     return str(raw.get("dtype") or raw.get("torch_dtype") or "float32")
 
 
@@ -201,13 +209,13 @@ def copy_tokenizer(source: Path, destination: Path) -> None:
             shutil.copy(file, destination / file.name)
 
 
-def _locate(name: str, *, download: bool = True) -> Path:
+def _locate(name: str, *, download: bool = True, needs_weights: bool = True) -> Path:
     """Return the file or directory of a policy path, as it is before import and merge."""
     if name in PRETRAINED:
         return pretrained_dir(name, download=download)
     path = _packaged_policies().get(name, Path(name))
     if not path.exists() and hub.is_hub_id(name):
-        return hub.snapshot_dir(name, download=download)
+        return hub.snapshot_dir(name, download=download, needs_weights=needs_weights)
     return path
 
 
@@ -237,9 +245,10 @@ def _gguf_file(path: Path) -> Path | None:
 def _check_tensors(mapping: ParamMapping, files: dict[str, Any], directory: Path) -> None:
     for name in mapping.names:
         if name not in files:
+            files_to_copy = ", ".join(hf_tensors.missing_shards(directory))
             raise PolicyNotFoundError(
-                f"no *.safetensors of {directory} contains the tensor {name}: copy or download all "
-                "files of the policy again"
+                f"no *.safetensors of {directory} contains the tensor {name}: copy or download "
+                f"{files_to_copy or 'all files of the policy'} again"
             )
         shape = tuple(files[name].get_slice(name).get_shape())
         if shape != mapping.file_shape:

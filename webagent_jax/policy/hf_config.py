@@ -79,16 +79,15 @@ def _parse(file: Path, raw: Raw) -> ModelConfig:
     )
 
 
-def write(file: Path, config: ModelConfig, dtype: str) -> None:
-    """Write the config.json of an architecture.
+def to_json(config: ModelConfig, dtype: str) -> str:
+    """Return the content of the config.json of an architecture.
 
     Args:
-        file: config.json to write.
         config: architecture of the policy.
         dtype: dtype of the tensors in the directory.
 
     Raises:
-        ValueError: no supported architecture has this combination of features.
+        ConfigError: no supported architecture has this combination of features.
     """
     features = (config.qkv_bias, config.qk_norm)
     names = [name for name, a in _ARCHITECTURES.items() if (a.qkv_bias, a.qk_norm) == features]
@@ -115,7 +114,7 @@ def write(file: Path, config: ModelConfig, dtype: str) -> None:
         "hidden_act": "silu",
         "dtype": dtype,
     }
-    file.write_text(json.dumps(raw, indent=2) + "\n")
+    return json.dumps(raw, indent=2) + "\n"
 
 
 def _architecture(file: Path, raw: Raw) -> _Architecture:

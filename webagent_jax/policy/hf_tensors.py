@@ -7,15 +7,21 @@ converts any slice in both directions, so a shard of a param reads only the slic
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from webagent_jax.config import ConfigError
 from webagent_jax.policy.transformer import ModelConfig
+
+INDEX_FILE = "model.safetensors.index.json"
+"""Name of the file that lists the tensors of each weight file, if there are several."""
 
 Weight = npt.NDArray[Any]
 Slices = tuple[slice, ...]
@@ -131,3 +137,19 @@ def param_mappings(config: ModelConfig) -> list[ParamMapping]:
         )
         mappings.append(head)
     return mappings
+
+
+def missing_shards(directory: Path) -> list[str]:
+    """Return the names of the weight files that the index lists and the directory lacks.
+
+    Raises:
+        ConfigError: the index is damaged.
+    """
+    index = directory / INDEX_FILE
+    if not index.is_file():
+        return []
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return sorted(name for name in names if not (directory / name).is_file())
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{index} is damaged ({error}): copy or download it again") from error

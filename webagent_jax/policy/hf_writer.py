@@ -35,7 +35,9 @@ def write_directory(
     tensors_of: Callable[[ParamMapping], Iterable[tuple[str, Weight]]],
     file_bytes: int = 5 * 10**9,
 ) -> None:
-    """Write config.json and the tensors of every param.
+    """Write the tensors of every param and config.json.
+
+    A directory that an interrupted call leaves has no config.json, so that it is not a policy.
 
     Args:
         directory: directory to write.
@@ -45,15 +47,18 @@ def write_directory(
         file_bytes: approximate maximum size of one file.
 
     Raises:
-        ConfigError: the directory contains an imported policy, which `weights.load` would prefer.
+        ConfigError: the directory contains an imported policy, which `weights.load` would prefer,
+            or no supported architecture has the features of the config.
     """
     if (directory / "params").exists():
         raise ConfigError(
             f"{directory} contains the Orbax shards of another policy (params): choose another "
             "directory"
         )
+    config_json = hf_config.to_json(config, dtype)
     directory.mkdir(parents=True, exist_ok=True)
-    hf_config.write(directory / "config.json", config, dtype)
+    # The one of an earlier policy must not describe a mixture of its tensors and new ones.
+    (directory / "config.json").unlink(missing_ok=True)
     parts = _parts(config, jnp.dtype(dtype).itemsize, file_bytes)
     names = (
         ["model.safetensors"]
@@ -78,9 +83,9 @@ def write_directory(
             "metadata": {"total_size": total_bytes},
             "weight_map": dict(sorted(index.items())),
         }
-        (directory / "model.safetensors.index.json").write_text(
-            json.dumps(content, indent=2) + "\n"
-        )
+        (directory / hf_tensors.INDEX_FILE).write_text(json.dumps(content, indent=2) + "\n")
+    # Written last: it marks the directory as a complete policy.
+    (directory / "config.json").write_text(config_json)
 
 
 def save_tensors(path: Path, tensors: dict[str, Weight]) -> None:

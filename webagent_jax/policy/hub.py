@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import fnmatch
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from webagent_jax.config import PolicyNotFoundError
-from webagent_jax.policy import peft_adapter
+from webagent_jax.policy import hf_tensors, peft_adapter
 from webagent_jax.policy.hf_writer import TOKENIZER_FILES
 
 # OWNER/NAME, and a branch, tag or commit after @.
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
-_FILES = ("config.json", "model*.safetensors*", "adapter_*", *TOKENIZER_FILES)
+_CONFIG_FILES = ("config.json", "adapter_*", *TOKENIZER_FILES)  # adapters are small
+_WEIGHT_FILES = "model*.safetensors*"
 
 
 def is_hub_id(name: str) -> bool:
@@ -20,7 +23,7 @@ def is_hub_id(name: str) -> bool:
     return _HUB_ID.fullmatch(name) is not None
 
 
-def snapshot_dir(name: str, *, download: bool = True) -> Path:
+def snapshot_dir(name: str, *, download: bool = True, needs_weights: bool = True) -> Path:
     """Return the directory of a Hub id; download it if the cache of the Hub lacks it.
 
     A complete copy in the cache is used without a request, so a resumed run reads the same files.
@@ -29,40 +32,78 @@ def snapshot_dir(name: str, *, download: bool = True) -> Path:
     Args:
         name: OWNER/NAME or OWNER/NAME@REVISION.
         download: whether to download; otherwise only the cache is read.
+        needs_weights: whether the weights of a model are necessary too; otherwise only its config
+            and tokenizer are downloaded.
 
     Raises:
         PolicyNotFoundError: the Hub has no such model, cannot be reached, or has no files that this
             project reads.
     """
     # The import is slow, and most policies are directories.
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import errors
 
-    repo, _, revision = name.partition("@")
-    command = f"hf download {name.replace('@', ' --revision ')}"
-
-    def fetch(local_files_only: bool) -> Path:
-        return Path(
-            snapshot_download(
-                repo,
-                revision=revision or None,
-                allow_patterns=list(_FILES),
-                local_files_only=local_files_only,
-            )
-        )
-
+    patterns = [*_CONFIG_FILES, _WEIGHT_FILES] if needs_weights else [*_CONFIG_FILES]
     try:
-        directory = fetch(local_files_only=True)
-        if not download or not _missing_files(directory):
+        directory = _fetch(name, patterns, local_files_only=True)
+        if not _missing_files(directory, needs_weights=needs_weights):
             return directory
     except errors.HFValidationError as error:
         raise PolicyNotFoundError(
             f"no policy at {name}: no such directory, and not a name of the Hugging Face Hub"
         ) from error
-    except errors.LocalEntryNotFoundError as error:
-        if not download:
-            raise PolicyNotFoundError(f"{name} is not in the cache of the Hub") from error
+    except errors.LocalEntryNotFoundError:
+        pass
+    if not download:
+        raise PolicyNotFoundError(f"{name} is not in the cache of the Hub")
+    with _describe_errors(name):
+        directory = _fetch(name, patterns)
+        # Only its weights distinguish a model with an adapter from an adapter with a copy of the
+        # config of its base.
+        has_config = (directory / "config.json").is_file()
+        if not needs_weights and has_config and peft_adapter.is_adapter(directory):
+            directory = _fetch(name, [*_CONFIG_FILES, _WEIGHT_FILES])
+    missing = _missing_files(directory, needs_weights=needs_weights)
+    if missing:
+        raise _incomplete(name, missing, f" in {directory}")
+    return directory
+
+
+def download_bytes(name: str) -> int:
+    """Return the bytes that `snapshot_dir` downloads for a Hub id, without downloading them.
+
+    Raises:
+        PolicyNotFoundError: as `snapshot_dir`.
+    """
+    from huggingface_hub import snapshot_download
+
+    repo, revision = _split(name)
+    patterns = [*_CONFIG_FILES, _WEIGHT_FILES]
+    with _describe_errors(name):
+        files = snapshot_download(repo, revision=revision, allow_patterns=patterns, dry_run=True)
+    if not any(fnmatch.fnmatch(file.filename, _WEIGHT_FILES) for file in files):
+        raise _incomplete(name, ["model.safetensors"])
+    return sum(file.file_size or 0 for file in files if file.will_download)
+
+
+def _fetch(name: str, patterns: list[str], *, local_files_only: bool = False) -> Path:
+    from huggingface_hub import snapshot_download
+
+    repo, revision = _split(name)
+    return Path(
+        snapshot_download(
+            repo, revision=revision, allow_patterns=patterns, local_files_only=local_files_only
+        )
+    )
+
+
+@contextmanager
+def _describe_errors(name: str) -> Iterator[None]:
+    """Raise a PolicyNotFoundError that says how to fix it for an error of the Hub's client."""
+    from huggingface_hub import errors
+
+    repo, _ = _split(name)
     try:
-        directory = fetch(local_files_only=False)
+        yield
     except errors.GatedRepoError as error:
         raise PolicyNotFoundError(
             f"{name} needs a license: accept it at https://huggingface.co/{repo}, then run "
@@ -78,18 +119,30 @@ def snapshot_dir(name: str, *, download: bool = True) -> Path:
         raise PolicyNotFoundError(
             f"no policy at {name}: no such directory, and the Hugging Face Hub cannot be read: "
             f"{_reason(error)}\n"
-            f"With a network, run `{command} --local-dir DIR`, copy DIR here and set "
-            "--config.policy.path=DIR"
+            f"With a network, run `{_download_command(name)} --local-dir DIR`, copy DIR here and "
+            "set --config.policy.path=DIR"
         ) from error
-    missing = _missing_files(directory)
-    if missing:
-        raise PolicyNotFoundError(
-            f"{name} has no {' and no '.join(missing[:2])} in {directory}\n"
-            f"If the copy is incomplete, run `{command}` with a network.\n"
-            f"For a GGUF file, run `hf download {repo} FILE.gguf --local-dir DIR` and set "
-            "--config.policy.path=DIR"
-        )
-    return directory
+
+
+def _incomplete(name: str, missing: list[str], place: str = "") -> PolicyNotFoundError:
+    """Return the error of a model without files that a policy needs."""
+    repo, _ = _split(name)
+    return PolicyNotFoundError(
+        f"{name} has no {' and no '.join(missing[:2])}{place}\n"
+        f"If the copy is incomplete, run `{_download_command(name)}` with a network.\n"
+        f"For a GGUF file, run `hf download {repo} FILE.gguf --local-dir DIR` and set "
+        "--config.policy.path=DIR"
+    )
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    """Return repository and revision of a Hub id; None is the default branch."""
+    repo, _, revision = name.partition("@")
+    return repo, revision or None
+
+
+def _download_command(name: str) -> str:
+    return f"hf download {name.replace('@', ' --revision ')}"
 
 
 def _reason(error: Exception) -> str:
@@ -98,14 +151,13 @@ def _reason(error: Exception) -> str:
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
-def _missing_files(directory: Path) -> list[str]:
+def _missing_files(directory: Path, *, needs_weights: bool) -> list[str]:
     """Return the names of the files that a policy needs and the directory lacks."""
-    names = ["config.json", "tokenizer.json"]
-    index = directory / "model.safetensors.index.json"
     if peft_adapter.is_adapter(directory):
         names = [peft_adapter.TENSOR_FILE]
-    elif index.is_file():
-        names += sorted(set(json.loads(index.read_text())["weight_map"].values()))
     else:
-        names.append("model.safetensors")
-    return [name for name in names if not (directory / name).is_file()]
+        names = ["config.json", "tokenizer.json"]
+        if needs_weights and not (directory / hf_tensors.INDEX_FILE).is_file():
+            names.append("model.safetensors")
+    missing = [name for name in names if not (directory / name).is_file()]
+    return missing + (hf_tensors.missing_shards(directory) if needs_weights else [])

@@ -48,8 +48,11 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 def is_adapter(directory: Path) -> bool:
-    """Return whether a directory contains an adapter and no model of its own."""
-    return (directory / CONFIG_FILE).is_file() and not (directory / "config.json").is_file()
+    """Return whether a directory contains an adapter and no model of its own.
+
+    It may contain config.json of its base.
+    """
+    return (directory / CONFIG_FILE).is_file() and not _has_weights(directory)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         )
     # Config and tokenizer; the index of a sharded base remains valid, since file names are kept.
     destination.mkdir(parents=True)
-    for pattern in ("config.json", "model.safetensors.index.json", *TOKENIZER_FILES):
+    for pattern in ("config.json", hf_tensors.INDEX_FILE, *TOKENIZER_FILES):
         for file in base.glob(pattern):
             shutil.copy(file, destination)
     if (adapter / PROMPT_FILE).is_file():
@@ -169,6 +172,11 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
             directory, f"{directory}: the base has no module of the tensor {min(tensors)}"
         )
     return {"layers": layers}
+
+
+def _has_weights(directory: Path) -> bool:
+    """Return whether a directory contains the weights of a model."""
+    return any(directory.glob("model*.safetensors")) or (directory / "params").is_dir()
 
 
 def _base_error(adapter: Path, problem: str) -> ConfigError:
@@ -238,9 +246,9 @@ def save(
         dtype: dtype of the tensors.
 
     Raises:
-        ConfigError: the directory contains a model, which would be loaded instead.
+        ConfigError: the directory contains a model, whose weights would be loaded instead.
     """
-    if (directory / "config.json").exists():
+    if (directory / "config.json").exists() or _has_weights(directory):
         raise ConfigError(f"{directory} contains a model: choose another directory for the adapter")
     directory.mkdir(parents=True, exist_ok=True)
     # In float32 up to the end, so that the tensors are rounded once.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from webagent_jax.config import ConfigError, RunConfig
-from webagent_jax.policy.hf import WEBAGENT_TINY, resolve_dir
+from webagent_jax.policy.hf import WEBAGENT_TINY, adapter_chain, resolve_dir
 from webagent_jax.policy.hf_writer import PROMPT_FILE
 
 Template = Literal["compact", "webarena"]
@@ -55,7 +55,7 @@ def with_template(cfg: RunConfig) -> RunConfig:
         PolicyNotFoundError: the policy does not exist; see `resolve_dir`.
     """
     template = cfg.prompt.template
-    trained = read(resolve_dir(cfg.policy.path))
+    trained = _read_policy(cfg.policy.path)
     if template == "auto":
         prompt = dataclasses.replace(cfg.prompt, template=trained or "webarena")
         return dataclasses.replace(cfg, prompt=prompt)
@@ -66,3 +66,13 @@ def with_template(cfg: RunConfig) -> RunConfig:
             f"{template}: set --config.prompt.template=auto, or train from its base model"
         )
     return cfg
+
+
+def _read_policy(path: str) -> Template | None:
+    """Return the template that a policy was trained with, without its weights if they are remote.
+
+    The file of an adapter precedes that of its base, as in the merged directory.
+    """
+    adapters, _ = adapter_chain(path)
+    directories = [adapter for adapter in adapters if (adapter / PROMPT_FILE).is_file()]
+    return read(directories[0] if directories else resolve_dir(path, needs_weights=False))

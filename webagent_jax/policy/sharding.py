@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax.sharding import (
+    AbstractMesh,
     AxisType,
     Mesh,
     NamedSharding,
@@ -134,7 +135,7 @@ def num_row_shards(mesh: Mesh) -> int:
 
 
 def partition_spec(
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
     axes: tuple[str, ...],
     shape: tuple[int, ...],
     *,
@@ -176,7 +177,9 @@ def partition_spec(
     return PartitionSpec(*entries)
 
 
-def param_shardings(params: Any, mesh: Mesh, rules: LogicalAxisRules = LOGICAL_AXIS_RULES) -> Any:
+def param_shardings(
+    params: Any, mesh: Mesh | AbstractMesh, rules: LogicalAxisRules = LOGICAL_AXIS_RULES
+) -> Any:
     """Return the shardings of params over a mesh.
 
     Args:
@@ -323,7 +326,10 @@ def shardings_like_params(
 
 
 def _param_sharding(
-    path: tuple[Any, ...], shape: tuple[int, ...], mesh: Mesh, rules: LogicalAxisRules
+    path: tuple[Any, ...],
+    shape: tuple[int, ...],
+    mesh: Mesh | AbstractMesh,
+    rules: LogicalAxisRules,
 ) -> NamedSharding:
     names = tuple(part.key for part in path)
     if names[0] == "layers":

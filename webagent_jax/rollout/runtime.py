@@ -54,7 +54,10 @@ class RolloutRuntime:
     ) -> None:
         self._cfg, self._progress = cfg, progress
         self._exit_stack = ExitStack()
-        self.tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))
+        # With an endpoint, the policy only counts the tokens of prompts.
+        needs_weights = cfg.policy.kind == "weights"
+        directory = policy.resolve_dir(cfg.policy.path, needs_weights=needs_weights)
+        self.tokenizer = ChatTokenizer(directory)
         self._prompt = prompt_format(prompt_record.with_template(cfg))
         self._endpoint: ChatEndpoint | None = None
         if cfg.policy.kind == "openai":
