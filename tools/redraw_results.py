@@ -290,7 +290,7 @@ def quickstart_r1() -> str:
         for name, evaluations, start, reference in entries
     ]
     header = ["success, % of 408", *(run.name.replace("seed", "seed ") for run in zero), "all"]
-    return table_of([*header, "minus its start, paired", "minus thinking R1, paired"], rows)
+    return table_of([*header, "minus its start, paired", "minus R1, same stage, paired"], rows)
 
 
 def full_history_tokens() -> str:
