@@ -36,7 +36,8 @@ def chat_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     initial_threads = set(threading.enumerate())
     with serve_chat(monkeypatch, SUCCESS) as server:
         yield server
-    assert set(threading.enumerate()) == initial_threads
+    # Threads of earlier tests may end meanwhile.
+    assert set(threading.enumerate()) <= initial_threads
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ _EVENTS_SCRIPT = """async () => {
     scrollTo(0, 9000);
     box.style.width = '90px';
     const end = performance.now() + 10000;
-    while (!told.includes('transition') && performance.now() < end) await frame();
+    const isComplete = () => told.includes('transition') && told.includes(true);
+    while (!isComplete() && performance.now() < end) await frame();
     return [...new Set(told)].map(String).sort();
 }"""
 

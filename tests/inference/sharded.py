@@ -42,13 +42,14 @@ def sample(
         engine.update_weights(new_params, version=1)
         new_futures = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         completions += [future.result(120) for future in new_futures]
-        assert engine._state is not None
-        arrays = [
-            engine._params["layers"][0]["gate"]["kernel"],
-            engine._state.pages[0][-1],
-            engine._shared_prefix[0].keys,
-        ]
-        result["cut"] = [x.size // x.addressable_shards[0].data.size for x in arrays]
+        if mesh is not None:
+            assert engine._state is not None
+            arrays = [
+                engine._params["layers"][0]["gate"]["kernel"],
+                engine._state.pages[0][-1],
+                engine._shared_prefix[0].keys,
+            ]
+            result["cut"] = [x.size // x.addressable_shards[0].data.size for x in arrays]
     return completions
 
 

@@ -390,7 +390,7 @@ def test_arrow_keys_in_the_prompt_keep_the_step(page: Page) -> None:
     editor.focus()
     for key in ("ArrowRight", "ArrowLeft", "ArrowDown"):
         page.keyboard.press(key)
-    expect(page.locator(".counter")).to_contain_text("Step 1 of")
+    expect(page.locator(".counter")).to_contain_text("Turn 1 of")
     expect(editor).to_be_focused()
 
 

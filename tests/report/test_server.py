@@ -222,7 +222,7 @@ def test_message_is_replaced_by_report_at_its_fragment(
     with LocalServer(server.make_app(tmp_path)) as site:
         page.goto(f"{site.url}/runs/run/report.html#episode=update-1/3")
         expect(page.locator("h1")).to_have_text("Building the report")
-        expect(page.locator(".counter")).to_have_text("Step 1 of 3", timeout=60_000)
+        expect(page.locator(".counter")).to_have_text("Turn 1 of 3", timeout=60_000)
     page.close()
 
 
