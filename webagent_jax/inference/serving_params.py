@@ -84,7 +84,7 @@ def _join_projections(layer: Params) -> Params:
     """Return the params of a layer with each group of `JOINED_PROJECTIONS` joined into one.
 
     One matmul replaces those of several projections and of their adapters' A. So a GPU starts fewer
-    kernels, and a CPU decodes faster (docs/results.md, Language model on a CPU).
+    kernels, and a CPU decodes faster (docs/decisions.md, Joined projections).
     """
     layer = dict(layer)
     for joined, names in JOINED_PROJECTIONS.items():
