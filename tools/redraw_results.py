@@ -587,6 +587,23 @@ def arena_short_hindsight() -> str:
     return table_of([*header, "minus successes, paired"], rows)
 
 
+def arena_short_mistakes() -> str:
+    """Return the table of BC on demonstrations without and with mistakes of the expert."""
+    without = Run(RUNS / "arena_short" / "bc").evals
+    with_mistakes = Run(RUNS / "arena_short_mistakes" / "bc").evals
+    rows = [
+        [
+            name,
+            interval(without[key]),
+            interval(with_mistakes[key]),
+            pooled_gain([without[key]], [with_mistakes[key]]),
+        ]
+        for name, key in (("temperature 1", "sampled"), ("greedy", "greedy"))
+    ]
+    header = ["success, % of 188", "without mistakes", "with mistakes", "difference, paired"]
+    return table_of(header, rows)
+
+
 def arena_short_adaptive() -> str:
     """Return the table of uniform and adaptive task sampling on the short arena tasks."""
     runs = {run.name: run for run in load_runs("arena_short")}
@@ -820,6 +837,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_rl": partial(short_rl, "arena_short"),
     "arena_short_adaptive": arena_short_adaptive,
     "arena_short_hindsight": arena_short_hindsight,
+    "arena_short_mistakes": arena_short_mistakes,
     "arena_short_templates": partial(arena_short_templates, "sampled"),
     "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
