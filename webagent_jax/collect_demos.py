@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,8 +27,8 @@ def collect_demos(
     """Run episodes of training tasks in browsers and write the successful ones.
 
     Runs `bc.demos_per_task` seeds of each task name. Skips demonstrations whose prompts exceed
-    `engine.max_model_len`; the log reports the limit that fits all. An interrupted collection
-    resumes: `demo_episodes/` beside the directory is its journal until the end.
+    `engine.max_model_len`; the log reports the limit that fits all. An interrupted collection with
+    the same options resumes: `demo_episodes/` beside the directory is its journal until the end.
 
     Args:
         cfg: config of the run.
@@ -56,7 +57,9 @@ def collect_demos(
             Job(task, seed, episode_config, agent) for task, seed in demo_tasks(cfg, runtime.suite)
         ]
         journal = EpisodeJournal(directory.with_name("demo_episodes"), key=lambda e: e.task.id)
-        episodes = _run_jobs(jobs, runtime, journal, progress)
+        # A collection with other options must not take over these episodes.
+        options = hashlib.sha256(repr((source, cfg)).encode()).hexdigest()[:16]
+        episodes = _run_jobs(jobs, runtime, journal, f"{options}.jsonl", progress)
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, responses with actions.
@@ -91,15 +94,19 @@ def collect_demos(
 
 
 def _run_jobs(
-    jobs: Sequence[Job], runtime: RolloutRuntime, journal: EpisodeJournal[str], progress: Progress
+    jobs: Sequence[Job],
+    runtime: RolloutRuntime,
+    journal: EpisodeJournal[str],
+    file: str,
+    progress: Progress,
 ) -> list[Episode]:
-    """Return the episodes of the jobs in their order; those in the journal do not run again."""
-    episodes = journal.load()
+    """Return the episodes of the jobs in their order; those in the file do not run again."""
+    episodes = journal.load([file])
     missing = [job for job in jobs if job.task.id not in episodes]
     progress.start_phase("demonstrations", len(jobs), "episodes", done=len(jobs) - len(missing))
 
     def add(episode: Episode) -> None:
-        journal.add(episode)
+        journal.add(episode, file)
         progress.advance()
 
     episodes |= {episode.task.id: episode for episode in runtime.run(missing, add)}
