@@ -121,11 +121,11 @@ _SMOLLM2 = replace(
     prompt=PromptConfig(template="compact"),
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(microbatch_rows_per_device=1),
-    suite=replace(_ARENA.suite, arena=replace(_ARENA.suite.arena, expert_thoughts="restate")),
     engine=replace(_ARENA.engine, max_model_len=2_048),
     rollout=replace(_ARENA.rollout, max_new_tokens=224),
     bc=replace(
         _ARENA.bc,
+        expert_thoughts="restate",
         batch_episodes=4,
         row_tokens=2_048,
         held_out_demos=60,
@@ -159,12 +159,11 @@ _THREE_TURNS = replace(
     policy=PolicyConfig(path="runs/arena_first/adapter"),
     suite=replace(
         _SMOLLM2.suite,
-        arena=replace(
-            _SMOLLM2.suite.arena, task_seed=2, num_generated_tasks=1_380, mistake_rate=0.15
-        ),
+        arena=replace(_SMOLLM2.suite.arena, task_seed=2, num_generated_tasks=1_380),
     ),
     bc=replace(
         _FIRST_TURNS.bc,
+        mistake_rate=0.15,
         batch_episodes=3,
         turns_per_demo=3,
         held_out_demos=120,

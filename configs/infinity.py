@@ -70,6 +70,7 @@ _BC = replace(
     rollout=replace(_INFINITY.rollout, max_turns=16, max_new_tokens=192),
     bc=BCConfig(
         demos_per_task=1,
+        expert_thoughts="restate",
         epochs=4,
         batch_episodes=2,
         row_tokens=4_608,

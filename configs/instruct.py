@@ -48,7 +48,7 @@ _SUITES = {
     "arena": SuiteConfig(
         name="arena",
         train_seeds_per_task=1,
-        arena=ArenaConfig(task_seed=0, num_generated_tasks=1_000, expert_thoughts="restate"),
+        arena=ArenaConfig(task_seed=0, num_generated_tasks=1_000),
     ),
     # The pages with an expert, which BC needs.
     "miniwob": SuiteConfig(name="miniwob", tasks=tuple(EXPERTS)),
@@ -79,6 +79,8 @@ def get_config(variant: str = "arena") -> ml_collections.ConfigDict:
             ),
             bc=BCConfig(
                 demos_per_task=demos_per_task,
+                # Thoughts of MiniWoB++ experts quote the task where a step needs it.
+                expert_thoughts="restate" if variant == "arena" else "short",
                 epochs=2,
                 batch_episodes=16,
                 row_tokens=context,

@@ -101,3 +101,23 @@ def test_collect_demos_without_expert_says_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match=r"chase-circle/\d+ has no expert: select tasks with"):
         collect_demos(cfg, tmp_path, RecordingProgress())
     assert not demos.exists(tmp_path)
+
+
+def test_options_of_experts_apply_to_every_suite(tmp_path):
+    cfg = dataclasses.replace(
+        SMOKE,
+        suite=dataclasses.replace(SMOKE.suite, tasks=("click-test", "enter-text")),
+        bc=dataclasses.replace(
+            SMOKE.bc, demos_per_task=2, expert_thoughts="long", mistake_rate=0.5
+        ),
+    )
+    collected = []
+    for name in ("first", "second"):
+        collect_demos(cfg, tmp_path / name, RecordingProgress())
+        demonstrations = demos.read(tmp_path / name)
+        collected.append({d.task.id: [turn.decision for turn in d.turns] for d in demonstrations})
+    decisions = [decision for one_demo in collected[0].values() for decision in one_demo]
+    assert {decision.is_mistake for decision in decisions} == {False, True}
+    assert all(decision.thought.startswith("The task: ") for decision in decisions)
+    # Mistakes depend on the task only.
+    assert collected[0] == collected[1]

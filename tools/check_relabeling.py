@@ -102,7 +102,7 @@ def run(suite: ArenaSuite, task: Task, source: ExpertSource) -> Episode:
     )
     environment = suite.make_env(task)
     try:
-        return run_episode(environment, ExpertAgent(source, tokenizer, True), task, config)
+        return run_episode(environment, ExpertAgent(source, tokenizer, thinking=True), task, config)
     finally:
         environment.close()
 

@@ -216,16 +216,9 @@ class BrowserGymConfig:
 class ArenaConfig:
     """Embedded arena (docs/arena.md)."""
 
-    # Thoughts of the experts: the next step, the task and the next step, or long reasoning as in
-    # WebAgent-R1-CoT.
-    expert_thoughts: Literal["short", "restate", "long"] = "short"
     # Seed of generated training tasks, which replace the 647 fixed ones; -1: the fixed tasks.
     task_seed: int = -1
     num_generated_tasks: int = 10_000  # number of training tasks generated from task_seed
-    # Probability that the expert makes a mistake before a decision and then corrects it: it opens a
-    # wrong link, or uses an id that no element has. BC does not train on the mistakes (DART,
-    # arXiv 1703.09327).
-    mistake_rate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -338,11 +331,21 @@ class OptimizerConfig:
     max_grad_norm: float = 1.0  # upper bound of the global gradient norm
 
 
+ExpertThoughts = Literal["short", "restate", "long"]
+
+
 @dataclass(frozen=True)
 class BCConfig:
     """Behavior cloning on demonstrations."""
 
     demos_per_task: int = 8  # number of demonstrations per task name
+    # Thoughts of scripted experts: the next step; the task and the next step; or the task, past
+    # steps, reason and next step, for WebAgent-R1-CoT.
+    expert_thoughts: ExpertThoughts = "short"
+    # Probability that a scripted expert makes a mistake before a decision and then corrects it: it
+    # opens a wrong link, or uses an id that no element has. BC does not train on the mistakes
+    # (DART, arXiv 1703.09327).
+    mistake_rate: float = 0.0
     epochs: int = 4  # number of passes over the demonstrations
     # Updates between two evaluations on training tasks without demonstrations; the run then keeps
     # the policy with the highest success rate. 0: no evaluation, and the run keeps the last policy.
@@ -539,10 +542,6 @@ def _check(cfg: RunConfig) -> None:
         ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
         (
-            0 <= cfg.suite.arena.mistake_rate <= 1,
-            "suite.arena.mistake_rate must be a probability, 0 to 1",
-        ),
-        (
             set(cfg.suite.infinity.difficulties) <= {"easy", "medium", "hard", "function"},
             "suite.infinity.difficulties must list some of: easy, medium, hard, function",
         ),
@@ -606,6 +605,7 @@ def _check(cfg: RunConfig) -> None:
             cfg.bc.eval_interval >= 0 and cfg.grpo.eval_interval >= 0,
             "bc.eval_interval and grpo.eval_interval must not be negative; 0 disables them",
         ),
+        (0 <= cfg.bc.mistake_rate <= 1, "bc.mistake_rate must be a probability, 0 to 1"),
         (cfg.bc.turns_per_demo >= 0, "bc.turns_per_demo must not be negative; 0 means all turns"),
         (
             cfg.grpo.group_size >= 2,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from webagent_jax.config import ExpertThoughts
 from webagent_jax.types import Action, ActionKind, Decision, Expert, Observation
 
 Moves = Generator[Decision, Observation, Observation]
@@ -399,6 +400,26 @@ def _kind_name(page: Observation, element_id: str) -> tuple[str, str] | None:
 
 
 # --- other thoughts -------------------------------------------------------------------------------
+
+
+def with_thoughts(
+    expert: Expert, page: Observation, intent: str, thoughts: ExpertThoughts
+) -> Expert:
+    """Return an expert with the same decisions and thoughts of a kind (`bc.expert_thoughts`).
+
+    Args:
+        expert: expert with short thoughts, before its first decision.
+        page: first page.
+        intent: task of the episode.
+        thoughts: kind of the thoughts.
+    """
+    match thoughts:
+        case "short":
+            return expert
+        case "restate":
+            return restate(expert, intent)
+        case "long":
+            return with_long_thoughts(expert, intent, page)
 
 
 def restate(expert: Expert, intent: str) -> Expert:

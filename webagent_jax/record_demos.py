@@ -157,7 +157,7 @@ def _record_until_success(
             person = _Person(environment, terminal, sees_viewport)
             episode = run_episode(
                 environment,
-                ExpertAgent(person, config.tokenizer, config.prompt.thinking),
+                ExpertAgent(person, config.tokenizer, thinking=config.prompt.thinking),
                 task,
                 config,
             )

@@ -106,6 +106,11 @@ def _find_candidates(
 
 def _replay_job(cfg: RunConfig, runtime: RolloutRuntime, candidate: Candidate, index: int) -> Job:
     config = runtime.episode_config(len(candidate.steps) + 1)
-    source = ReplaySource(candidate, cfg.suite.arena)
-    agent = functools.partial(ExpertAgent, source, runtime.tokenizer, cfg.prompt.thinking)
+    agent = functools.partial(
+        ExpertAgent,
+        ReplaySource(candidate),
+        runtime.tokenizer,
+        thinking=cfg.prompt.thinking,
+        thoughts=cfg.bc.expert_thoughts,
+    )
     return Job(candidate.task, index, config, agent)

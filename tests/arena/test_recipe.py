@@ -23,7 +23,7 @@ def test_smollm2_variant_uses_lora_and_restate_thoughts() -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
     cfg = config.from_config_dict(get_config("smollm2"))
     assert cfg.policy.path == "smollm2-135m-arena" and cfg.lora.rank > 0
-    assert cfg.suite.arena.expert_thoughts == "restate" and cfg.bc.held_out_demos > 0
+    assert cfg.bc.expert_thoughts == "restate" and cfg.bc.held_out_demos > 0
     with pytest.raises(config.ConfigError, match="unknown variant 'other'; available: "):
         get_config("other")
 

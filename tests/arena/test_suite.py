@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.arena.conftest import SiteClient
@@ -15,8 +16,8 @@ from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES
 from webagent_jax.arena.task import Data
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import ArenaConfig, BrowserConfig, ObservationFormat
-from webagent_jax.expert_steps import page_text
+from webagent_jax.config import ArenaConfig, BrowserConfig, ExpertThoughts, ObservationFormat
+from webagent_jax.expert_steps import page_text, with_mistakes, with_thoughts
 from webagent_jax.suites.arena import ArenaSuite
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
 
@@ -60,17 +61,21 @@ def first_task(suite: ArenaSuite, template: str) -> Task:
 
 
 def run_expert(
-    suite: ArenaSuite, task: Task, *, has_mistakes: bool = False
+    suite: ArenaSuite, task: Task, *, thoughts: ExpertThoughts = "short", mistake_rate: float = 0.0
 ) -> tuple[float, list[Decision]]:
     """Return the reward and the decisions of the expert's episode."""
     environment = suite.make_env(task)
     try:
         reset_result = environment.reset()
+        page = reset_result.observation
         expert = suite.make_expert(task, reset_result)
+        if mistake_rate:
+            expert = with_mistakes(expert, page, mistake_rate, np.random.default_rng(0))
+        expert = with_thoughts(expert, page, task.intent, thoughts)
         decisions = [next(expert)]
         while decisions[-1].action.kind is not ActionKind.EXIT:
             page = environment.step(decisions[-1].action).observation
-            assert has_mistakes or page.error in (None, "the page does not scroll further down")
+            assert mistake_rate or page.error in (None, "the page does not scroll further down")
             decisions.append(expert.send(page))
         return environment.compute_reward(decisions[-1].action.value), decisions
     finally:
@@ -148,22 +153,19 @@ def test_expert_solves_every_template(suite: ArenaSuite, template: str) -> None:
     assert reward == 1.0
 
 
-def test_long_thoughts_contain_intent_history_and_reason(pool: BrowserPool) -> None:
-    with open_suite(pool, expert_thoughts="long") as suite:
-        task = first_task(suite, "shop/sku")
-        reward, decisions = run_expert(suite, task)
+def test_long_thoughts_contain_intent_history_and_reason(suite: ArenaSuite) -> None:
+    task = first_task(suite, "shop/sku")
+    reward, decisions = run_expert(suite, task, thoughts="long")
     assert reward == 1.0
     assert all(task.intent in decision.thought for decision in decisions)
     assert "Done so far: search" in decisions[1].thought
     assert "It is among the details" in decisions[-1].thought
 
 
-def test_restate_thoughts_prepend_task_to_short_thoughts(pool: BrowserPool) -> None:
-    with open_suite(pool) as suite:
-        short_decisions = run_expert(suite, first_task(suite, "shop/sku"))[1]
-    with open_suite(pool, expert_thoughts="restate") as suite:
-        task = first_task(suite, "shop/sku")
-        reward, decisions = run_expert(suite, task)
+def test_restate_thoughts_prepend_task_to_short_thoughts(suite: ArenaSuite) -> None:
+    task = first_task(suite, "shop/sku")
+    _, short_decisions = run_expert(suite, task)
+    reward, decisions = run_expert(suite, task, thoughts="restate")
     assert reward == 1.0
     assert [decision.action for decision in decisions] == [
         expected.action for expected in short_decisions
@@ -172,27 +174,24 @@ def test_restate_thoughts_prepend_task_to_short_thoughts(pool: BrowserPool) -> N
         assert decision.thought == f"Task: {task.intent} Next: {expected.thought}"
 
 
-def test_expert_corrects_every_mistake(pool: BrowserPool) -> None:
-    with open_suite(pool) as suite, open_suite(pool, mistake_rate=1.0) as mistaken_suite:
-        for template in ("shop/sku", "shop/buy", "forum/comment"):
-            expected = run_expert(suite, first_task(suite, template))[1]
-            task = first_task(mistaken_suite, template)
-            reward, decisions = run_expert(mistaken_suite, task, has_mistakes=True)
-            assert reward == 1.0
-            mistakes = [decision for decision in decisions if decision.is_mistake]
-            assert len(mistakes) >= len(expected) - 1
-            # Each decision still occurs once, after its mistake and perhaps Go Backward.
-            corrected = [d for d in decisions if not d.is_mistake and d.thought != "go back"]
-            assert [d.action for d in corrected] == [d.action for d in expected]
+def test_expert_corrects_every_mistake(suite: ArenaSuite) -> None:
+    for template in ("shop/sku", "shop/buy", "forum/comment"):
+        task = first_task(suite, template)
+        _, expected = run_expert(suite, task)
+        reward, decisions = run_expert(suite, task, mistake_rate=1.0)
+        assert reward == 1.0
+        mistakes = [decision for decision in decisions if decision.is_mistake]
+        assert len(mistakes) >= len(expected) - 1
+        # Each decision still occurs once, after its mistake and perhaps Go Backward.
+        corrected = [d for d in decisions if not d.is_mistake and d.thought != "go back"]
+        assert [d.action for d in corrected] == [d.action for d in expected]
 
 
-def test_mistakes_are_reproducible_and_have_thoughts_of_the_config(pool: BrowserPool) -> None:
-    with open_suite(pool, mistake_rate=0.5, expert_thoughts="restate") as suite:
-        task = first_task(suite, "shop/sku")
-        first, second = (run_expert(suite, task, has_mistakes=True)[1] for _ in range(2))
-    assert first == second
-    assert {decision.is_mistake for decision in first} == {False, True}
-    assert all(decision.thought.startswith("Task: ") for decision in first)
+def test_mistakes_have_thoughts_of_their_kind(suite: ArenaSuite) -> None:
+    task = first_task(suite, "shop/sku")
+    _, decisions = run_expert(suite, task, thoughts="restate", mistake_rate=0.5)
+    assert {decision.is_mistake for decision in decisions} == {False, True}
+    assert all(decision.thought.startswith("Task: ") for decision in decisions)
 
 
 def test_expert_solves_generated_tasks(pool: BrowserPool) -> None:

@@ -180,7 +180,8 @@ def test_expert_tokenization_error_is_infra_error(tokenizer, episode_config):
         def make_expert(self, task, start):
             yield Decision("half a character: \ud83d", Action(ActionKind.CLICK, "1"))
 
-    episode = run_episode(FakeEnv(), ExpertAgent(Suite(), tokenizer, True), TASK, episode_config)
+    agent = ExpertAgent(Suite(), tokenizer, thinking=True)
+    episode = run_episode(FakeEnv(), agent, TASK, episode_config)
     assert (episode.outcome, episode.reward) == (Outcome.INFRA, None)
     assert episode.infra_error.startswith("the response cannot be tokenized: TypeError(")
 

@@ -79,10 +79,7 @@ def test_failures_become_demonstrations_of_the_tasks_they_solve(
     log.parent.mkdir(parents=True)
     episode_log.append_episodes(log, episodes)
 
-    restating = replace(
-        CONFIG,
-        suite=replace(CONFIG.suite, arena=replace(CONFIG.suite.arena, expert_thoughts="restate")),
-    )
+    restating = replace(CONFIG, bc=replace(CONFIG.bc, expert_thoughts="restate"))
     progress = RecordingProgress()
     relabel_episodes(restating, read_failures(tmp_path / "grpo"), tmp_path / "demos", progress, 3)
     by_intent = {demo.intent: demo for demo in demos.read(tmp_path / "demos")}

@@ -8,11 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
+from webagent_jax import expert_steps, seeds
 from webagent_jax.agent import prompts
 from webagent_jax.agent.tokenizer import ChatTokenizer
-from webagent_jax.config import ConfigError
+from webagent_jax.config import ConfigError, ExpertThoughts
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.rollout.episode import faults_as_infra
+from webagent_jax.seeds import RandomStream
 from webagent_jax.types import (
     AgentRequest,
     Completion,
@@ -152,10 +154,26 @@ class ExpertAgent:
     """Agent that follows an expert; its responses are encoded as if sampled.
 
     The expert is created at the first turn, because it needs the first observation.
+
+    Args:
+        source: creates the expert of a task.
+        tokenizer: tokenizer of the policy.
+        thinking: whether responses contain the thoughts.
+        thoughts: kind of the thoughts.
+        mistake_rate: probability of a mistake before a decision, and of its correction after it.
     """
 
-    def __init__(self, source: ExpertSource, tokenizer: ChatTokenizer, thinking: bool) -> None:
+    def __init__(
+        self,
+        source: ExpertSource,
+        tokenizer: ChatTokenizer,
+        *,
+        thinking: bool,
+        thoughts: ExpertThoughts = "short",
+        mistake_rate: float = 0.0,
+    ) -> None:
         self._source, self._tokenizer, self._thinking = source, tokenizer, thinking
+        self._thoughts, self._mistake_rate = thoughts, mistake_rate
         self._expert: Expert | None = None
         self._quoter = prompts.TaskQuoter("")
 
@@ -181,15 +199,20 @@ class ExpertAgent:
         return replace(completion, is_mistake=decision.is_mistake)
 
     def _make_expert(self, request: AgentRequest) -> Expert:
-        page = ResetResult(request.intent, request.observation)
+        page, task = request.observation, request.task
         try:
-            return self._source.make_expert(request.task, page)
+            expert = self._source.make_expert(task, ResetResult(request.intent, page))
         except KeyError as error:
             raise ConfigError(
                 f"{request.task.id} has no expert: select tasks with experts (suite.tasks), record "
                 "demonstrations (webagent record), or collect them with a policy "
                 "(--demo_source=policy)"
             ) from error
+        if self._mistake_rate:
+            # A mistake depends on the task only, so that collecting again repeats it.
+            rng = seeds.make_generator(0, RandomStream.MISTAKES, *task.id.encode())
+            expert = expert_steps.with_mistakes(expert, page, self._mistake_rate, rng)
+        return expert_steps.with_thoughts(expert, page, request.intent, self._thoughts)
 
 
 def _encode_completion(tokenizer: ChatTokenizer, text: str, finish: FinishReason) -> Completion:

@@ -128,7 +128,13 @@ class RolloutRuntime:
 
     def expert_agent(self) -> ExpertAgent:
         """Return an agent that follows the scripted expert of its task."""
-        return ExpertAgent(self.suite, self.tokenizer, self._cfg.prompt.thinking)
+        return ExpertAgent(
+            self.suite,
+            self.tokenizer,
+            thinking=self._cfg.prompt.thinking,
+            thoughts=self._cfg.bc.expert_thoughts,
+            mistake_rate=self._cfg.bc.mistake_rate,
+        )
 
     def run(
         self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None

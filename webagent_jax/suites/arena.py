@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from webagent_jax import expert_steps, seeds
 from webagent_jax.arena import selection
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import TEMPLATES, seed_data
@@ -14,13 +13,12 @@ from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.task import is_hedged
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ArenaConfig, ConfigError
-from webagent_jax.seeds import RandomStream
 from webagent_jax.suites import evaluators, site_state, task_file
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.evaluators import SiteState
 from webagent_jax.suites.names import did_you_mean
 from webagent_jax.suites.site_state import BrowserSiteState
-from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
+from webagent_jax.types import Expert, InfraError, ResetResult, Split, Task
 
 VIEWPORT = (1280, 720)  # CSS pixels
 
@@ -34,7 +32,7 @@ class ArenaSuite:
         pool: pool of browsers; the caller closes it.
         names: names of tasks ("shop/buy/3"), templates ("shop/buy") or sites ("shop") to select;
             empty for all tasks.
-        config: thoughts of the experts, and generation of training tasks.
+        config: generation of training tasks.
         latency: seconds by which the sites delay every response.
 
     Raises:
@@ -92,33 +90,11 @@ class ArenaSuite:
             KeyError: the task belongs to another suite.
         """
         generated = self._by_name[_task_name(task)]
-        page = reset_result.observation
-        expert = generated.template.expert(generated.instance.slots, page)
-        if self._config.mistake_rate:
-            # A mistake depends on the task only, so that collecting again repeats it.
-            rng = seeds.make_generator(0, RandomStream.MISTAKES, *task.id.encode())
-            expert = expert_steps.with_mistakes(expert, page, self._config.mistake_rate, rng)
-        return with_thoughts(expert, task.intent, page, self._config)
+        return generated.template.expert(generated.instance.slots, reset_result.observation)
 
     def close(self) -> None:
         """Stop the server."""
         self._server.close()
-
-
-def with_thoughts(expert: Expert, intent: str, page: Observation, config: ArenaConfig) -> Expert:
-    """Return an expert with the thoughts of `suite.arena.expert_thoughts`.
-
-    Args:
-        expert: expert with short thoughts, before its first decision.
-        intent: task of the episode.
-        page: first page.
-        config: kind of the thoughts.
-    """
-    if config.expert_thoughts == "restate":
-        return expert_steps.restate(expert, intent)
-    if config.expert_thoughts == "long":
-        return expert_steps.with_long_thoughts(expert, intent, page)
-    return expert
 
 
 def load_tasks(

@@ -19,9 +19,7 @@ from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.task import eval_kind, is_hedged
-from webagent_jax.config import ArenaConfig
 from webagent_jax.suites import matching
-from webagent_jax.suites.arena import with_thoughts
 from webagent_jax.types import (
     Action,
     ActionKind,
@@ -123,20 +121,14 @@ class HindsightIndex:
 
 
 class ReplaySource:
-    """Expert that repeats the steps of a candidate with the thoughts of an expert.
+    """Expert that repeats the steps of a candidate."""
 
-    Args:
-        candidate: task and steps.
-        config: thoughts of the experts.
-    """
-
-    def __init__(self, candidate: Candidate, config: ArenaConfig) -> None:
-        self._candidate, self._config = candidate, config
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the expert; it raises LookupError on a page without the element of its step."""
-        page = reset_result.observation
-        return with_thoughts(self._replay(page), task.intent, page, self._config)
+        return self._replay(reset_result.observation)
 
     def _replay(self, page: Observation) -> Expert:
         for step in self._candidate.steps:

@@ -98,7 +98,7 @@ def test_solution_pays_in_webarena_lite(
     assert run_steps(lite_suite, tasks[name], SOLUTIONS[name]) == 1.0
 
 
-def test_expert_restates_the_task(suite: Infinity, tasks: dict[str, Task]) -> None:
+def test_thought_names_the_element(suite: Infinity, tasks: dict[str, Task]) -> None:
     task = tasks["elation-clinical-records/task_e1"]
     environment = suite.make_env(task)
     try:
@@ -106,7 +106,7 @@ def test_expert_restates_the_task(suite: Infinity, tasks: dict[str, Task]) -> No
     finally:
         environment.close()
     element = decision.action.element_id
-    assert decision.thought == f"Task: {task.intent} Next: click Johnson, Marcus [{element}]"
+    assert decision.thought == f"click Johnson, Marcus [{element}]"
 
 
 def test_tasks_without_solution_have_no_expert(suite: Infinity, tasks: dict[str, Task]) -> None:

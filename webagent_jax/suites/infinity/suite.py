@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from webagent_jax import expert_steps
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import InfinityConfig
 from webagent_jax.suites.browser_environment import BrowserEnvironment
@@ -94,13 +93,12 @@ class Infinity:
         )
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
-        """Create the scripted expert of a task; its thoughts restate the task.
+        """Create the scripted expert of a task.
 
         Raises:
             KeyError: the task has no expert.
         """
-        steps = SOLUTIONS[catalog.task_name(task)]
-        return expert_steps.restate(solve(steps, reset_result.observation), task.intent)
+        return solve(SOLUTIONS[catalog.task_name(task)], reset_result.observation)
 
     def close(self) -> None:
         """Stop the server."""
