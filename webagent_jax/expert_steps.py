@@ -442,10 +442,10 @@ def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert
     while decision is not None:
         reason = decision.reason if isinstance(decision, Move) else ""
         parts = [
-            f"The task: {intent}",
+            f"The task: {_end_sentence(intent)}",
             f"Done so far: {'; '.join(past_steps)}." if past_steps else "Nothing is done yet.",
             f"I am on the page {page.title!r}.",
-            f"{reason.rstrip('.')}." if reason else "",
+            _end_sentence(reason) if reason else "",
             f"Next: {decision.thought}",
         ]
         # Ids of earlier pages have no meaning on later ones.
@@ -456,3 +456,7 @@ def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert
             decision = expert.send(page)
         except StopIteration:
             return
+
+
+def _end_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
