@@ -1,4 +1,4 @@
-"""Tests of the audit of trajectories."""
+"""Tests of the audit of episodes."""
 
 from __future__ import annotations
 

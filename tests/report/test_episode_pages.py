@@ -1,4 +1,4 @@
-"""Tests of the data files of the trajectory browser."""
+"""Tests of the data files of the episode viewer."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Tags(HTMLParser):
 def test_report_contains_all_sections(page: str) -> None:
     assert "Success went from" in page and "GRPO against BC" in page
     assert 'id="training"' in page and 'id="tasks"' in page and 'id="trajectories"' in page
-    assert "160 trajectories" in page
+    assert "160 episodes" in page
     tags = Tags(page).tags
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -122,7 +122,7 @@ def test_report_ignores_truncated_log_lines(workdir_copy: Path) -> None:
         content = (workdir_copy / log).read_bytes()
         (workdir_copy / log).write_bytes(content[:-20])
     page = html.write_report(workdir_copy).read_text("utf-8")
-    assert "159 trajectories" in page and "over 39 updates" in page
+    assert "159 episodes" in page and "over 39 updates" in page
 
 
 def test_report_of_single_evaluation_shows_all_fields(workdir_copy: Path, tmp_path: Path) -> None:

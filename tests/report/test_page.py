@@ -54,10 +54,10 @@ def read_fragment(page: Page) -> str:
     return str(page.evaluate("location.hash"))
 
 
-# --- featured trajectory --------------------------------------------------------------------------
+# --- featured episode --------------------------------------------------------------------------
 
 
-def test_featured_trajectory_plays_what_grpo_learned(browser: Browser, report: Path) -> None:
+def test_featured_episode_plays_what_grpo_learned(browser: Browser, report: Path) -> None:
     with open_report(browser, report) as page:
         featured = page.locator("#featured")
         expect(featured.locator("img")).to_be_visible()
@@ -76,7 +76,7 @@ def test_featured_trajectory_plays_what_grpo_learned(browser: Browser, report: P
         expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
 
 
-def test_featured_trajectory_waits_with_reduced_motion(browser: Browser, report: Path) -> None:
+def test_featured_episode_waits_with_reduced_motion(browser: Browser, report: Path) -> None:
     page = browser.new_page(reduced_motion="reduce")
     page.goto(report.as_uri())
     featured = page.locator("#featured")
@@ -85,7 +85,7 @@ def test_featured_trajectory_waits_with_reduced_motion(browser: Browser, report:
     page.close()
 
 
-def test_featured_trajectory_escapes_web_content(page: Page) -> None:
+def test_featured_episode_escapes_web_content(page: Page) -> None:
     page.locator("#featured").get_by_role("button", name="Turn 1").click()
     lines = page.locator("#featured .observation li")
     expect(lines.nth(1)).to_have_text(INJECTION)

@@ -118,7 +118,7 @@ def test_list_links_reports_and_shows_results(site: LocalServer) -> None:
 
 def test_report_is_served_with_its_episodes(site: LocalServer) -> None:
     status, headers, body = fetch_report(site, "/runs/sweep/full%20run/report.html")
-    assert status == 200 and "160 trajectories" in body and "Success went from" in body
+    assert status == 200 and "160 episodes" in body and "Success went from" in body
     assert fetch(site, "/runs/sweep/full%20run/report/index.js")[2].startswith("trajectories.index")
     same = {"If-None-Match": headers["etag"]}
     assert fetch(site, "/runs/sweep/full%20run/report.html", same)[::2] == (304, "")

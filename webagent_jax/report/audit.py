@@ -1,4 +1,4 @@
-"""Audit of trajectories: kinds of invalid behavior that an episode shows, at any reward."""
+"""Audit of episodes: kinds of invalid behavior that an episode shows, at any reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directory `report/` next to report.html: all episodes of the run for the trajectory viewer.
+"""Directory `report/` next to report.html: all episodes of the run for the episode viewer.
 
     index.js               index with one entry per episode, loaded when the page opens
     update-3/0.js, 1.js    steps of the episodes of one log, loaded on demand

@@ -83,7 +83,7 @@ def render(
     Args:
         run: run to report.
         extra_runs: runs whose curves are added.
-        episodes: summary of `report/`; without episodes there is no trajectory viewer.
+        episodes: summary of `report/`; without episodes there is no episode viewer.
         version: version of the data for a served page, which updates itself; empty otherwise.
     """
     groups = training_curves.by_config([run, *extra_runs])

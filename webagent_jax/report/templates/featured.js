@@ -1,4 +1,4 @@
-// Featured trajectory on the first screen: a solved episode that plays step by step.
+// Featured episode on the first screen: a solved episode that plays step by step.
 
 const PLAY_MS = 2600; // time of one step
 const SHOT_HEIGHT = 216; // maximum height of a screenshot in pixels
@@ -132,6 +132,6 @@ async function showFeatured() {
     byId("featured").hidden = false;
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches) player.play();
   } catch {
-    // Without the steps there is no featured trajectory; an opened episode names the missing file.
+    // Without the steps there is no featured episode; an opened episode names the missing file.
   }
 }

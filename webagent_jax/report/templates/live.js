@@ -28,7 +28,7 @@ function setLive(isLive) {
 
 // Replaces the parts that show results. The rest, such as an open episode, stays.
 function update(page) {
-  // The page gets its list of trajectories with its scripts.
+  // The page gets its list of episodes with its scripts.
   if (page.getElementById("trajectories") && !byId("trajectories")) location.reload();
   for (const part of document.querySelectorAll("[data-live]")) {
     const next = page.getElementById(part.id);
