@@ -155,7 +155,7 @@ def make_training_episodes(update: int) -> list[types.Episode]:
 
 def build_workdir(path: Path) -> Path:
     summary: dict[str, object] = {
-        "seconds": {"BC": 95.0, "GRPO": 380.0, "evaluation": 120.0},
+        "seconds": {"BC": 95.0, "M-GRPO": 380.0, "evaluation": 120.0},
         "hardware": {"device": "cpu", "cores": 2, "memory": "8 GB"},
     }
     for stage, rate in STAGES.items():

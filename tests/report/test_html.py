@@ -40,7 +40,7 @@ class Tags(HTMLParser):
 
 
 def test_report_contains_all_sections(page: str) -> None:
-    assert "Success went from" in page and "GRPO against BC" in page
+    assert "Success went from" in page and "M-GRPO against BC" in page
     assert 'id="training"' in page and 'id="tasks"' in page and 'id="trajectories"' in page
     assert "160 episodes" in page
     tags = Tags(page).tags
@@ -69,7 +69,7 @@ def test_audit_counts_findings_by_log(page: str) -> None:
         "Base",
         "BC",
         "Training",
-        "GRPO",
+        "M-GRPO",
     ]
     # Each failed episode has one unparsable response, and 4 of 16 training episodes fail.
     assert re.search(r'href="#log=training&amp;finding=unparsable">4</a> <small>25', table)
@@ -98,7 +98,7 @@ def test_report_omits_sections_without_data(workdir_copy: Path, missing: str) ->
     shutil.rmtree(workdir_copy / "grpo" / "episodes")
     (workdir_copy / missing).rename(workdir_copy / "away")
     page = html.write_report(workdir_copy).read_text("utf-8")
-    assert ("GRPO against BC" in page) is (missing != "summary.json")
+    assert ("M-GRPO against BC" in page) is (missing != "summary.json")
     assert ('id="training"' in page) is (missing != "grpo/metrics.jsonl")
     assert ('id="trajectories"' in page) is (missing != "eval")
 
@@ -220,7 +220,7 @@ def test_report_overlays_runs_and_averages_seeds(tmp_path: Path) -> None:
     other = write_curve(tmp_path / "other", {"seed": 0, "x": 2}, 0.5)
     page = html.write_report(first, [second, other]).read_text("utf-8")
     assert "first, second" in page and "(2 seeds)" in page
-    (svg,) = re.findall(r'<svg[^>]*aria-label="GRPO: Reward.*?</svg>', page, re.DOTALL)
+    (svg,) = re.findall(r'<svg[^>]*aria-label="M-GRPO: Reward.*?</svg>', page, re.DOTALL)
     assert "over 3 updates, 45% at the end" in svg  # mean of 35 % and 55 %, each of two points
     assert "var(--series-0)" in svg and "var(--series-1)" in svg
 

@@ -72,7 +72,7 @@ def test_featured_episode_plays_what_grpo_learned(browser: Browser, report: Path
         expect(featured.get_by_role("button", name="Play", exact=True)).to_be_visible()
         expect(featured.locator(".act")).to_contain_text("Login")
         featured.get_by_role("link", name="Compare").click()
-        expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
+        expect(page.locator(".pane h3")).to_have_text(["M-GRPO", "BC"])
         expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
 
 
@@ -156,7 +156,7 @@ def test_learned_link_lists_tasks_and_compares_stages(page: Page, workdir: Path)
     learned = [t for t, r in rewards["grpo"].items() if r == 1 and rewards["bc"][t] == 0]
     expect(page.locator("#episodes > li")).to_have_count(len(learned))
     page.locator("#episodes a").first.click()
-    expect(page.locator(".pane h3")).to_have_text(["GRPO", "BC"])
+    expect(page.locator(".pane h3")).to_have_text(["M-GRPO", "BC"])
     expect(page.locator(".pane .pill:not(.finding)")).to_have_text(["✓ success", "✕ failure"])
 
 

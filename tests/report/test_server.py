@@ -77,9 +77,9 @@ def test_run_that_just_started_is_listed(tmp_path: Path) -> None:
 
 def test_read_run_reports_progress_and_errors(root: Path) -> None:
     listed = run_list.read_run(root / "first", root)
-    assert listed.progress == "GRPO update 3 of 9"
+    assert listed.progress == "M-GRPO update 3 of 9"
     assert listed.sparkline is not None
-    assert listed.sparkline.label == "GRPO reward, 25% to 35%"
+    assert listed.sparkline.label == "M-GRPO reward, 25% to 35%"
     old = run_list.read_run(root / "old", root)
     assert old.run is None and "KeyError('update')" in old.error
 
@@ -90,7 +90,7 @@ def test_read_run_reads_changed_files_only(tmp_path: Path) -> None:
     assert run_list.read_run(workdir, tmp_path, first) is first
     metric_writers.JsonlWriter(workdir / "metrics.jsonl").write(4, {"reward": 0.5})
     changed = run_list.read_run(workdir, tmp_path, first)
-    assert changed.progress == "GRPO update 4" and changed.version != first.version
+    assert changed.progress == "M-GRPO update 4" and changed.version != first.version
 
 
 def test_config_differences_are_relative_to_most_runs(root: Path) -> None:
@@ -112,8 +112,8 @@ def test_list_links_reports_and_shows_results(site: LocalServer) -> None:
     links = [attrs.get("href") for tag, attrs in Tags(body).tags if tag == "a"]
     assert "/runs/sweep/full%20run/report.html" in links and "/runs/first/report.html" in links
     assert "/runs/old/report.html" not in links and "another version" in body
-    assert "GRPO update 3 of 9" in body and "grpo.kl_beta=0.0" in body
-    assert "GRPO reward, 25% to 35%" in body
+    assert "M-GRPO update 3 of 9" in body and "grpo.kl_beta=0.0" in body
+    assert "M-GRPO reward, 25% to 35%" in body
 
 
 def test_report_is_served_with_its_episodes(site: LocalServer) -> None:
@@ -232,7 +232,7 @@ def test_comparison_draws_runs_in_one_plot(site: LocalServer) -> None:
     (reward,) = (
         attrs["data-curve"]
         for tag, attrs in Tags(body).tags
-        if tag == "svg" and str(attrs.get("aria-label")).startswith("GRPO: Reward")
+        if tag == "svg" and str(attrs.get("aria-label")).startswith("M-GRPO: Reward")
     )
     assert reward is not None
     assert '"name":"first"' in reward and '"name":"second, third"' in reward
@@ -280,13 +280,13 @@ def test_open_list_shows_new_updates_and_runs(tab: Page, tmp_path: Path) -> None
     workdir = write_curve(tmp_path / "a", {"seed": 0}, 0.1)
     with LocalServer(server.make_app(tmp_path)) as site:
         tab.goto(site.url)
-        expect(tab.locator(".runs li").first).to_contain_text("GRPO update 3")
+        expect(tab.locator(".runs li").first).to_contain_text("M-GRPO update 3")
         tab.get_by_label("Compare b").check()
         expect(tab.locator("#compare")).to_be_disabled()
         metric_writers.JsonlWriter(workdir / "metrics.jsonl").write(4, {"reward": 0.5})
         write_curve(tmp_path / "c", {"seed": 2}, 0.1)
         expect(tab.locator(".runs li")).to_have_count(3)
-        expect(tab.locator(".runs")).to_contain_text("GRPO update 4")
+        expect(tab.locator(".runs")).to_contain_text("M-GRPO update 4")
         # The selection remains, and leads to the comparison.
         expect(tab.get_by_label("Compare b")).to_be_checked()
         tab.get_by_label("Compare c").check()

@@ -23,8 +23,8 @@ def render_summary(path: Path) -> str:
 def test_summary_shows_results_and_curves(workdir: Path) -> None:
     output = render_summary(workdir)
     assert "search-engine" in output and "95 % interval" in output
-    assert "GRPO - BC: +" in output and "learned" in output
-    assert "GRPO, 40 updates" in output and "▁" in output and "█" in output
+    assert "M-GRPO - BC: +" in output and "learned" in output
+    assert "M-GRPO, 40 updates" in output and "▁" in output and "█" in output
 
 
 def test_summary_of_empty_workdir_reports_no_evaluation(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Sparkline:
     """Running mean of one metric as the path of an <svg> of `SPARKLINE_SIZE`."""
 
     path: str  # value of the attribute `d`
-    label: str  # "GRPO reward, 31% to 45%"
+    label: str  # "M-GRPO reward, 31% to 45%"
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class ListedRun:
 
     @property
     def progress(self) -> str:
-        """Number of finished updates of the last training: `GRPO update 3 of 16`."""
+        """Number of finished updates of the last training: `M-GRPO update 3 of 16`."""
         if self.run is None:
             return ""
         for phase in ("grpo", "bc"):
             if records := self.run.metrics[phase]:
                 total = self.run.config.get("grpo", {}).get("updates") if phase == "grpo" else None
                 limit = f" of {total}" if total else ""
-                return f"{phase.upper()} update {records[-1]['update']:g}{limit}"
+                return f"{run_loader.STAGES[phase]} update {records[-1]['update']:g}{limit}"
         return ""
 
     @property
@@ -156,4 +156,6 @@ def _sparkline(values: Sequence[float], phase: str, metric: Metric) -> Sparkline
     y = height - margin - (means - low) / ((high - low) or 1.0) * (height - 2 * margin)
     points = " ".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
     first, last = (metric.value_format.format(means[i]) for i in (0, -1))
-    return Sparkline(f"M{points}", f"{phase.upper()} {metric.title.lower()}, {first} to {last}")
+    return Sparkline(
+        f"M{points}", f"{run_loader.STAGES[phase]} {metric.title.lower()}, {first} to {last}"
+    )

@@ -38,7 +38,7 @@ _SOURCES = (
 )
 """Patterns of the files that `load_run` reads and of the episode logs."""
 
-STAGES = {"base": "Base", "bc": "BC", "grpo": "GRPO", "eval": "Policy"}
+STAGES = {"base": "Base", "bc": "BC", "grpo": "M-GRPO", "eval": "Policy"}
 """Display names of the stages, in the order of a run."""
 
 

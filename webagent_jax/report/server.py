@@ -176,7 +176,7 @@ class RunViewer:
         curves = [
             (title, self._executor.submit(_all_curves, groups, phase, metrics).result())
             for title, phase, metrics in (
-                ("Training with GRPO", "grpo", (*paper, *other)),
+                ("Training with M-GRPO", "grpo", (*paper, *other)),
                 ("Behavior cloning", "bc", (*other, *paper)),
             )
         ]

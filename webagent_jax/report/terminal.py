@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from webagent_jax.report import plots, training_curves
-from webagent_jax.report.run_loader import Evaluation, Run, StageComparison
+from webagent_jax.report.run_loader import STAGES, Evaluation, Run, StageComparison
 from webagent_jax.report.training_curves import Metric
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -105,7 +105,7 @@ def _curves(run: Run, phase: str) -> Table | None:
     if not series:
         return None
     table = Table(box=box.SIMPLE_HEAD)
-    table.add_column(f"{phase.upper()}, {len(run.metrics[phase])} updates")
+    table.add_column(f"{STAGES[phase]}, {len(run.metrics[phase])} updates")
     table.add_column("first to last")
     table.add_column("last", justify="right")
     for metric, values in series:

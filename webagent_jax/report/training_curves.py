@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from webagent_jax.report import change_points, plots
-from webagent_jax.report.run_loader import Run
+from webagent_jax.report.run_loader import STAGES, Run
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def curves(
         )
         title = f"BC · {metric.title}" if phase == "bc" else metric.title
         label = (
-            f"{phase.upper()}: {metric.title} over {len(lines[0].steps)} updates, {last} at the end"
+            f"{STAGES[phase]}: {metric.title} over {len(lines[0].steps)} updates, {last} at the end"
         )
         drawing = plots.curves(
             lines, label=label, axis=metric.axis, rate=metric.rate, phase_starts=phase_starts
