@@ -256,14 +256,7 @@ def _programs(
         jax.eval_shape(layout, policy_params),
         serving_params.serving_shardings(served, policy_params, engine_mesh or engine_devices[0]),
     )
-    shapes = EngineShapes.from_config(
-        model,
-        slots=cfg.engine.slots,
-        max_model_len=cfg.engine.max_model_len,
-        decode_steps=cfg.engine.steps_per_dispatch,
-        cache_bytes=cfg.engine.cache_bytes,
-        platform=platform,
-    )
+    shapes = EngineShapes.from_options(model, cfg.engine, platform=platform)
     engine = programs.ProgramSpec.from_params(served, shapes, serving, engine_mesh)
 
     # 3. Programs, each with the other arrays that remain on its devices. During an update, these

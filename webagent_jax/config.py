@@ -291,6 +291,10 @@ class EngineConfig:
     tensor_parallel_size: int = 1  # number of local devices that share the engine
     # Size of the KV cache in MiB; 0: 1.5 times the size of all slots at full length.
     kv_cache_mib: int = 0
+    # Draft tokens per slot and decode step (speculative decoding with n-grams, as in vLLM): taken
+    # from earlier occurrences in the prompt and in recent responses. They save decode steps and do
+    # not change what is sampled. 0: no speculative decoding.
+    num_speculative_tokens: int = 0
     # Weights of the projections: in the dtype of the activations, or 8 bits with a scale per
     # output. The learner keeps full precision; M-GRPO then applies importance weights.
     quantization: Quantization = "none"
@@ -567,6 +571,10 @@ def _check(cfg: RunConfig) -> None:
             "mesh.microbatch_rows_per_device must be at least 1",
         ),
         (cfg.engine.tensor_parallel_size >= 1, "engine.tensor_parallel_size must be at least 1"),
+        (
+            cfg.engine.num_speculative_tokens >= 0,
+            "engine.num_speculative_tokens must not be negative; 0: no speculative decoding",
+        ),
         (
             cfg.engine.kv_cache_mib >= 0,
             "engine.kv_cache_mib must not be negative; 0 derives it from engine.slots",

@@ -143,13 +143,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     served = replace(model, quantization=cfg.engine.quantization)
     size_ratio = policy.weight_bytes(served) / policy.weight_bytes(model)
     serving = engine_params * model.itemsize / 4 * size_ratio
-    engine = EngineShapes.from_config(
-        model,
-        slots=cfg.engine.slots,
-        max_model_len=cfg.engine.max_model_len,
-        decode_steps=cfg.engine.steps_per_dispatch,
-        cache_bytes=cfg.engine.cache_bytes,
-    )
+    engine = EngineShapes.from_options(model, cfg.engine)
     # Heads that do not divide over the devices are replicated.
     cache_shards = 1 if model.num_kv_heads % engine_size else engine_size
     cache = engine.num_pages * engine.page_tokens * kv_bytes_per_token(model) / cache_shards

@@ -34,7 +34,12 @@ def sample(
     common = rng.integers(0, 64, 130)
     prompts = [np.append(common, rng.integers(0, 64, n)) for n in (1, 20, 70, 90)] * 2
     prompts[3] = prompts[3][1:]  # another first token
-    options: dict[str, Any] = {"slots": 4, "max_model_len": 320, "shared_prefix": common[:100]}
+    options: dict[str, Any] = {
+        "slots": 4,
+        "max_model_len": 320,
+        "shared_prefix": common[:100],
+        "num_speculative_tokens": 2,
+    }
     with inference.Engine(model, params, **options, mesh=mesh) as engine:
         old_futures = [engine.submit(p, max_new_tokens=20, seed=i) for i, p in enumerate(prompts)]
         completions = [future.result(120) for future in old_futures]

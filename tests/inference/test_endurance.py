@@ -31,7 +31,12 @@ def test_engine_ends_all_requests_without_leaks():
     prefixes = [rng.integers(0, 61, 200) for _ in range(6)]
     num_done = num_cancelled = num_expired = 0
     with inference.Engine(
-        CONFIG, params, slots=8, max_model_len=320, shared_prefix=prefixes[0][:100]
+        CONFIG,
+        params,
+        slots=8,
+        max_model_len=320,
+        shared_prefix=prefixes[0][:100],
+        num_speculative_tokens=2,
     ) as engine:
         engine.warmup()
         start_stats = engine.stats()

@@ -23,8 +23,8 @@ LENGTH = COLUMNS * PAGE_TOKENS
 LAYOUTS = get_args(kv.Layout)
 # Layout of the pages, and implementation of the attention to them.
 VARIANTS = [*((layout, "xla") for layout in LAYOUTS), ("rows", "gpu")]
-# With the number of queries per sequence. The kernel supports one.
-QUERY_VARIANTS = [(1, *v) for v in VARIANTS] + [(5, layout, "xla") for layout in LAYOUTS]
+# With the number of queries per sequence.
+QUERY_VARIANTS = [(queries, *variant) for queries in (1, 5) for variant in VARIANTS]
 
 
 @pytest.fixture(autouse=True)

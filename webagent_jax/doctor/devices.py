@@ -188,13 +188,7 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[F
             f"--config.engine.tensor_parallel_size={max_size} (docs/multi_process.md)",
         )
     try:
-        shapes = EngineShapes.from_config(
-            model,
-            slots=engine.slots,
-            max_model_len=engine.max_model_len,
-            decode_steps=engine.steps_per_dispatch,
-            cache_bytes=engine.cache_bytes,
-        )
+        shapes = EngineShapes.from_options(model, engine)
     except ValueError as error:
         yield from_error(
             "engine",

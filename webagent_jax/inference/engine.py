@@ -28,7 +28,12 @@ from webagent_jax import cpu_priority
 from webagent_jax.inference import device_selection, serving_params
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference.engine_shapes import PAGE_TOKENS, EngineShapes
-from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
+from webagent_jax.inference.prefill_decode import (
+    DecodeInput,
+    DecodeOutput,
+    DecodeState,
+    ServedPolicy,
+)
 from webagent_jax.inference.programs import (
     CompiledPrograms,
     ProgramSpec,
@@ -72,6 +77,7 @@ class EngineStats:
     sampled_tokens: int = 0  # tokens sampled in all slots
     dispatches: int = 0  # decode dispatches
     decode_steps: int = 0  # decode steps in all dispatches
+    slot_steps: int = 0  # decode steps, summed over the slots in use
     busy_seconds: float = 0.0  # time in which the engine thread had work, in seconds
     num_queued: int = 0  # current number of requests that wait for a slot or pages
     num_free_pages: int = 0  # current number of allocatable pages, evictable ones included
@@ -80,13 +86,18 @@ class EngineStats:
     @property
     def occupancy(self) -> float:
         """Mean fraction of the slots in use over the decode steps."""
-        return self.sampled_tokens / max(1, self.decode_steps * self.slots)
+        return self.slot_steps / max(1, self.decode_steps * self.slots)
+
+    @property
+    def acceptance_length(self) -> float:
+        """Mean number of tokens that a slot samples in a decode step; 1 without drafts."""
+        return self.sampled_tokens / max(1, self.slot_steps)
 
     def delta(self, earlier: EngineStats) -> EngineStats:
         """Return the counts since `earlier`, with the current values of the other fields."""
         names = (
             "requests prompt_tokens prefilled_tokens sampled_tokens dispatches decode_steps "
-            "busy_seconds"
+            "slot_steps busy_seconds"
         )
         counts = {n: getattr(self, n) - getattr(earlier, n) for n in names.split()}
         return replace(self, **counts)
@@ -145,6 +156,9 @@ class Engine:
         shared_prefix: token ids that most prompts start with, such as a system message. They are
             computed once per version of the params, and a decode step reads them once for all
             slots. Prompts without the prefix are supported.
+        num_speculative_tokens: draft tokens per slot and decode step, from earlier occurrences in
+            the sequence and in recent responses (`prompt_lookup`). They save decode steps and do
+            not change the completions. 0: no speculative decoding.
 
     Raises:
         ValueError: a limit is too small, `max_model_len` exceeds the model's positions, or the
@@ -165,6 +179,7 @@ class Engine:
         cache_bytes: int | None = None,
         mesh: Mesh | None = None,
         shared_prefix: Sequence[int] | IntArray = (),
+        num_speculative_tokens: int = 0,
     ) -> None:
         shared_prefix = token_ids(shared_prefix, config.vocab_size, "shared_prefix")
         # A prefix shorter than one page saves too little: prompts store it in their own pages.
@@ -177,6 +192,7 @@ class Engine:
             max_model_len=max_model_len,
             decode_steps=steps_per_dispatch,
             cache_bytes=cache_bytes,
+            num_speculative_tokens=num_speculative_tokens,
             shared_prefix_tokens=len(self._shared_prefix_ids),
         )
         self._config, self._shapes = config, shapes
@@ -197,6 +213,8 @@ class Engine:
         self._scheduler = Scheduler(shapes, self._shared_prefix_ids)
         self._state: DecodeState | None = None  # None while the KV cache is freed
         self._shared_prefix: kv.SharedPrefix = ()  # computed with `_params` at the first use
+        # Latest tokens of completed responses, for draft tokens.
+        self._recent = np.full(shapes.recent_tokens, -1, np.int32)
         self._unread_dispatches: deque[_Dispatch] = (
             deque()
         )  # dispatches whose results are not read yet
@@ -517,7 +535,8 @@ class Engine:
             with self._condition:
                 has_queue = np.bool_(bool(self._queue))
             served, state = self._prepare()
-            self._state, output = self._programs.decode(served, state, decode.control, has_queue)
+            inputs = DecodeInput(decode.control, has_queue, decode.prompts, self._recent)
+            self._state, output = self._programs.decode(served, state, inputs)
             self._unread_dispatches.append(_Dispatch(output, decode.sequences, self._version))
         # Without a new dispatch, nothing later would read the remaining results.
         self._read_results(self._max_unread if decode else 0)
@@ -557,8 +576,17 @@ class Engine:
             num_sampled += int(output.counts[slot])
             if output.is_finished[slot]:
                 self._scheduler.release(sequence)
+                response = request.tokens[len(request.prompt_ids) :]
+                # A new array: the last dispatch may still read the old one.
+                recent = np.concatenate([self._recent, response])
+                self._recent = recent[len(recent) - len(self._recent) :]
                 request.complete()
-        self._count(dispatches=1, decode_steps=int(output.steps), sampled_tokens=num_sampled)
+        self._count(
+            dispatches=1,
+            decode_steps=int(output.steps),
+            slot_steps=int(output.slot_steps),
+            sampled_tokens=num_sampled,
+        )
 
     def _count(self, **increments: float) -> None:
         """Add increments to the counters."""

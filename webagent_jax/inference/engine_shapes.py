@@ -7,7 +7,9 @@ from typing import Self
 
 import jax
 
+from webagent_jax.config import EngineConfig
 from webagent_jax.inference import kv_cache as kv
+from webagent_jax.inference import prompt_lookup
 from webagent_jax.inference.paged_attention import Implementation
 from webagent_jax.policy import ModelConfig, flops
 from webagent_jax.policy.kernels.common import is_triton_width
@@ -57,12 +59,23 @@ class EngineShapes:
     decode_steps: int  # maximum number of decode steps per dispatch
     refill_slots: int  # finished slots at which a dispatch ends if requests wait
     sequential_slots: bool  # whether a decode step processes the slots one after another
+    num_speculative_tokens: int = 0  # draft tokens per slot and decode step
     shared_prefix_tokens: int = 0  # length of the shared prefix, which is stored once
 
     @property
     def pages_per_sequence(self) -> int:
         """Maximum number of pages of one sequence."""
         return -(-self.max_model_len // self.page_tokens)
+
+    @property
+    def history_tokens(self) -> int:
+        """Tokens of a sequence that are searched for draft tokens."""
+        return self.max_model_len if self.num_speculative_tokens else 0
+
+    @property
+    def recent_tokens(self) -> int:
+        """Tokens of recent responses that are searched for draft tokens."""
+        return prompt_lookup.RECENT_TOKENS if self.num_speculative_tokens else 0
 
     @property
     def chunk_tokens(self) -> int:
@@ -75,6 +88,25 @@ class EngineShapes:
         return self.chunks_per_batch * self.chunk_tokens
 
     @classmethod
+    def from_options(
+        cls, config: ModelConfig, options: EngineConfig, *, platform: str | None = None
+    ) -> Self:
+        """Return the shapes of an engine of `config` with the options of a run.
+
+        Raises:
+            ValueError: as `from_config`.
+        """
+        return cls.from_config(
+            config,
+            slots=options.slots,
+            max_model_len=options.max_model_len,
+            decode_steps=options.steps_per_dispatch,
+            cache_bytes=options.cache_bytes,
+            num_speculative_tokens=options.num_speculative_tokens,
+            platform=platform,
+        )
+
+    @classmethod
     def from_config(
         cls,
         config: ModelConfig,
@@ -83,6 +115,7 @@ class EngineShapes:
         max_model_len: int,
         decode_steps: int,
         cache_bytes: int | None,
+        num_speculative_tokens: int = 0,
         shared_prefix_tokens: int = 0,
         platform: str | None = None,
     ) -> Self:
@@ -95,6 +128,7 @@ class EngineShapes:
             decode_steps: maximum number of decode steps per dispatch.
             cache_bytes: size of the KV cache. None allocates the pages that all slots can use, and
                 half as many for cached prefixes.
+            num_speculative_tokens: draft tokens per slot and decode step; 0: no speculation.
             shared_prefix_tokens: length of the shared prefix.
             platform: platform of the devices, such as "tpu"; None: the default backend.
 
@@ -107,6 +141,8 @@ class EngineShapes:
             raise ValueError(
                 "slots and steps_per_dispatch must be 1 or more, max_model_len 2 or more"
             )
+        if num_speculative_tokens < 0:
+            raise ValueError(f"num_speculative_tokens={num_speculative_tokens} must be 0 or more")
         if max_model_len > config.max_positions:
             raise ValueError(
                 f"max_model_len={max_model_len} is beyond the model's {config.max_positions} "
@@ -154,6 +190,7 @@ class EngineShapes:
             decode_steps=decode_steps,
             refill_slots=max(1, slots // _SLOTS_PER_REFILL),
             sequential_slots=is_cpu and fits_cpu_cache(config),
+            num_speculative_tokens=num_speculative_tokens,
             shared_prefix_tokens=shared_prefix_tokens,
         )
 

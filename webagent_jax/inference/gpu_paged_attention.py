@@ -30,11 +30,11 @@ def attend(
     """Attend to the first tokens of each sequence.
 
     Args:
-        q: scaled queries [B, K, R, E]; R rows attend to the same tokens.
+        q: scaled queries [B, K, R, E].
         keys: pages of S keys [N, K, S, E].
         values: pages of S values [N, K, S, E].
         tables: int32 [B, P], pages of each sequence.
-        lengths: int32 [B], number of visible tokens of each sequence, 1 or more.
+        lengths: int32 [B, R], number of visible tokens of each row, 1 or more.
         interpret: run the kernel in Python on any backend, for tests.
 
     Returns:
@@ -44,7 +44,9 @@ def attend(
     batch, kv_heads, rows, width = q.shape
     num_pages, _, page_tokens, _ = keys.shape
     padded_rows = max(MIN_TRITON_TILE, pl.next_power_of_2(rows))
-    q = jnp.pad(q, ((0, 0), (0, 0), (0, padded_rows - rows), (0, 0)))
+    padding = (0, padded_rows - rows)
+    q = jnp.pad(q, ((0, 0), (0, 0), padding, (0, 0)))
+    lengths = jnp.pad(lengths, ((0, 0), padding), constant_values=1)
     pages = pl.BlockSpec((num_pages, None, page_tokens, width), lambda s, h, b: (0, h, 0, 0))
 
     def per_split(*shape: int) -> pl.BlockSpec:
@@ -60,7 +62,7 @@ def attend(
             pages,
             pages,
             pl.BlockSpec((None, tables.shape[1]), lambda s, h, b: (b, 0)),
-            pl.BlockSpec((None,), lambda s, h, b: (b,)),
+            pl.BlockSpec((None, padded_rows), lambda s, h, b: (b, 0)),
         ],
         out_specs=[per_split(padded_rows), per_split(padded_rows), per_split(padded_rows, width)],
         out_shape=[
@@ -89,16 +91,16 @@ def _kernel(
     keys_ref: Ref,  # [N, S, E]
     values_ref: Ref,  # [N, S, E]
     table_ref: Ref,  # [P]
-    length_ref: Ref,  # scalar
+    lengths_ref: Ref,  # [R]
     max_ref: Ref,  # [R]
     sum_ref: Ref,  # [R]
     weighted_values_ref: Ref,  # [R, E]
 ) -> None:
     q = q_ref[...]
     page_tokens = keys_ref.shape[1]
-    length = length_ref[...]
+    lengths = lengths_ref[...]
     # Each program reads the same number of consecutive pages; the last ones may read fewer.
-    num_pages = pl.cdiv(length, page_tokens)
+    num_pages = pl.cdiv(jnp.max(lengths), page_tokens)
     pages_per_split = pl.cdiv(num_pages, _SPLITS)
     start = pl.program_id(0) * pages_per_split
     end = jnp.minimum(start + pages_per_split, num_pages)
@@ -109,7 +111,7 @@ def _kernel(
         keys, values = keys_ref[page], values_ref[page]
         scores = dot(q, keys, ((1,), (1,)))
         position = index * page_tokens + jnp.arange(page_tokens)
-        scores = jnp.where((position < length)[None], scores, MASKED)
+        scores = jnp.where(position[None] < lengths[:, None], scores, MASKED)
         new_max = jnp.maximum(max_score, jnp.max(scores, axis=1))
         rescale = jnp.exp(max_score - new_max)
         weights = jnp.exp(scores - new_max[:, None])

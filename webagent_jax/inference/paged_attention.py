@@ -31,7 +31,7 @@ from webagent_jax.policy.kernels.common import MASKED
 _MAX_PREFIX_SCORES = 2**18  # per head and step; larger blocks do not fit the CPU cache
 
 Implementation = Literal["xla", "gpu"]
-"""Plain XLA, or a kernel for one query per sequence over `RowPages` on GPUs."""
+"""Plain XLA, or a kernel for few queries per sequence over `RowPages` on GPUs."""
 
 
 class AttentionMetadata(NamedTuple):
@@ -148,11 +148,11 @@ def _paged_attention(
     if prefix is not None:
         state = _attend_to_prefix(q, prefix, metadata.has_prefix)
     if implementation == "gpu":
-        assert isinstance(layer, RowPages) and queries == 1
+        assert isinstance(layer, RowPages)
         tables = metadata.page_tables
         # Inactive slots may have any position: they attend to at least one token and stay finite.
         lengths = jnp.clip(
-            metadata.query_positions[:, 0] + 1, 1, tables.shape[1] * page_tokens(layer)
+            _last_positions(metadata, group) + 1, 1, tables.shape[1] * page_tokens(layer)
         )
         pages = gpu_paged_attention.attend(q, layer.keys, layer.values, tables, lengths)
         state = state.merge(_OnlineSoftmax(*pages))
@@ -172,9 +172,8 @@ def _attend_to_pages(
     """Return the softmax state after the pages of each sequence; q is scaled, [B, K, R, E]."""
     width, row_width = q.shape[-1], layer[-1].shape[-1]
     span = pages_per_block * page_tokens(layer)
-    # Last position that each row of q attends to.
     group = q.shape[2] // metadata.query_positions.shape[1]
-    last = jnp.tile(metadata.query_positions, (1, group))[:, None, :, None]
+    last = _last_positions(metadata, group)[:, None, :, None]
     offset = jnp.arange(span)[None, None, None]
     padding = (0, -metadata.page_tables.shape[1] % pages_per_block)
     tables = jnp.pad(metadata.page_tables, ((0, 0), padding), constant_values=NULL_PAGE)
@@ -195,6 +194,11 @@ def _attend_to_pages(
     num_blocks = -(-metadata.num_columns // pages_per_block)
     state = jax.lax.fori_loop(0, num_blocks, attend_to_block, state)
     return state._replace(weighted_values=state.weighted_values[..., row_width - width :])
+
+
+def _last_positions(metadata: AttentionMetadata, group: int) -> Array:
+    """Return the last position that each row of q attends to, int32 [B, R]."""
+    return jnp.tile(metadata.query_positions, (1, group))
 
 
 def _attend_to_prefix(q: Array, prefix: LayerSharedPrefix, has_prefix: Array) -> _OnlineSoftmax:

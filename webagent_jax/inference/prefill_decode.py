@@ -4,6 +4,11 @@ All functions are pure: they depend on params, KV cache and a control row per sl
 the last token of a prompt, which is the input of the first decode step. So the decode step samples
 every token, the first one included. Array shapes are static; the numbers of batches and page-table
 columns are dynamic, so prompts of any length use the same program.
+
+With speculative decoding (Leviathan et al., arXiv 2211.17192), a decode step of a slot computes its
+last token and K draft tokens together, and samples after each. A token after a draft counts only if
+the draft was sampled too. The random key of a token depends on its index alone, so the draft
+tokens change the number of steps, and never the completion.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from jax import Array
 
 from webagent_jax import policy
 from webagent_jax.inference import kv_cache as kv
-from webagent_jax.inference import sampler
+from webagent_jax.inference import prompt_lookup, sampler
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.paged_attention import AttentionMetadata
 from webagent_jax.inference.prefix_cache import NULL_PAGE
@@ -56,18 +61,32 @@ class DecodeState(NamedTuple):
     position: Array  # int32 [B], position of that token in its sequence
     num_sampled: Array  # int32 [B], number of tokens sampled so far
     is_active: Array  # bool [B], whether the slot has reached neither a stop token nor its limit
+    history: Array  # int32 [B, L], tokens of prompt and response; L is 0 without draft tokens
+
+
+class DecodeInput(NamedTuple):
+    """Input of one dispatch from the host: arrays of NumPy, or of JAX inside of the program."""
+
+    control: Any  # int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`)
+    has_queue: Any  # bool, whether requests wait for a slot
+    prompts: Any  # int32 [B, L], tokens of the starting sequences; L is 0 without draft tokens
+    recent: Any  # int32 [R], recent responses; R is 0 without draft tokens
 
 
 class DecodeOutput(NamedTuple):
-    """Tokens sampled by one dispatch; slot b sampled `tokens[: counts[b], b]`."""
+    """Tokens sampled by one dispatch; slot b sampled `tokens[: counts[b], b]`.
 
-    tokens: Array  # int32 [steps, B], token ids
-    logp: Array  # float32 [steps, B], log-probability under the policy
-    # float32 [steps, B], log-probability under the tempered and filtered distribution.
+    N is the maximum number of tokens per slot: the steps times the tokens per step.
+    """
+
+    tokens: Array  # int32 [N, B], token ids
+    logp: Array  # float32 [N, B], log-probability under the policy
+    # float32 [N, B], log-probability under the tempered and filtered distribution.
     sampling_logp: Array
     counts: Array  # int32 [B], number of tokens per slot
     is_finished: Array  # bool [B], whether the slot has reached a stop token or its limit
     steps: Array  # int32, number of decode steps
+    slot_steps: Array  # int32, number of decode steps, summed over the active slots
 
 
 def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
@@ -79,6 +98,7 @@ def init_state(config: ModelConfig, shapes: EngineShapes) -> DecodeState:
         position=jnp.zeros(slots, jnp.int32),
         num_sampled=jnp.zeros(slots, jnp.int32),
         is_active=jnp.zeros(slots, bool),
+        history=jnp.zeros((slots, shapes.history_tokens), jnp.int32),
     )
 
 
@@ -179,10 +199,10 @@ def decode(
     config: ModelConfig,
     served: ServedPolicy,
     state: DecodeState,
-    control: Array,
-    has_queue: Array,
+    inputs: DecodeInput,
     *,
     steps: int,
+    num_speculative_tokens: int,
     refill_slots: int,
     sequential_slots: bool,
     attend_to_pages: PagedAttentionFn,
@@ -195,9 +215,9 @@ def decode(
         config: architecture of the policy.
         served: params and shared prefix.
         state: state after the previous dispatch.
-        control: int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`).
-        has_queue: bool, whether requests wait for a slot.
-        steps: maximum number of tokens per slot.
+        inputs: control rows and context of the draft tokens.
+        steps: maximum number of steps.
+        num_speculative_tokens: draft tokens per slot and step; 0: no speculative decoding.
         refill_slots: number of finished slots at which waiting requests interrupt the steps.
         sequential_slots: whether the layers process the slots one after another. The cost of the
             layers is then proportional to the number of active slots; the unembedding, which is
@@ -206,7 +226,9 @@ def decode(
         attend_to_pages: `paged_attention.paged_attention` with its options.
     """
     run_layers = _decode_layers_sequentially if sequential_slots else _decode_layers
-    slots = len(state.token)
+    slots, control = len(state.token), inputs.control
+    # Tokens per slot and step: the last sampled token and the draft.
+    width = 1 + num_speculative_tokens
     mode = control[:, SlotField.MODE]
     is_starting = mode == SlotMode.STARTING
     # The device may have finished a slot that the host still sends as RUNNING: it stays inactive.
@@ -215,61 +237,111 @@ def decode(
         position=jnp.where(is_starting, control[:, SlotField.POSITION], state.position),
         num_sampled=jnp.where(is_starting, control[:, SlotField.SAMPLED], state.num_sampled),
         is_active=is_starting | (state.is_active & (mode == SlotMode.RUNNING)),
+        history=jnp.where(is_starting[:, None], inputs.prompts, state.history),
     )
     no_output = DecodeOutput(
-        tokens=jnp.zeros((steps, slots), jnp.int32),
-        logp=jnp.zeros((steps, slots), jnp.float32),
-        sampling_logp=jnp.zeros((steps, slots), jnp.float32),
+        tokens=jnp.zeros((steps * width, slots), jnp.int32),
+        logp=jnp.zeros((steps * width, slots), jnp.float32),
+        sampling_logp=jnp.zeros((steps * width, slots), jnp.float32),
         counts=jnp.zeros(slots, jnp.int32),
         is_finished=jnp.zeros(slots, bool),
         steps=jnp.int32(0),
+        slot_steps=jnp.int32(0),
     )
 
     def should_continue(carry: tuple[DecodeState, DecodeOutput]) -> Array:
         state, output = carry
-        can_refill = has_queue & (jnp.sum(output.is_finished) >= refill_slots)
+        can_refill = inputs.has_queue & (jnp.sum(output.is_finished) >= refill_slots)
         return (output.steps < steps) & jnp.any(state.is_active) & ~can_refill
 
     def step(carry: tuple[DecodeState, DecodeOutput]) -> tuple[DecodeState, DecodeOutput]:
         state, output = carry
-        active = state.is_active
-        pages, hidden = run_layers(config, served, state, control, attend_to_pages)
-        sample = _sample(config, served.params, hidden, state, control)
+        batch = _step_inputs(state, inputs, num_speculative_tokens)
+        pages, hidden = run_layers(config, served, state.pages, batch, attend_to_pages)
+        sample = _sample(config, served.params, hidden, batch)
         stop_ids = control[:, SlotField.STOP : SlotField.TABLE]
-        is_stop = jnp.any(sample.token[:, None] == stop_ids, axis=1)
-        is_last = state.num_sampled + 1 >= control[:, SlotField.LIMIT]
-        is_finished = active & (is_stop | is_last)
-        state = DecodeState(
-            pages=pages,
-            token=jnp.where(active, sample.token, state.token),
-            position=state.position + active,
-            num_sampled=state.num_sampled + active,
-            is_active=active & ~is_finished,
-        )
+        is_stop = jnp.any(sample.token[:, :, None] == stop_ids[:, None], axis=2)
+        # A sample is valid if the inputs up to its own were sampled, none of them a stop token.
+        is_accepted = (sample.token[:, :-1] == batch.token[:, 1:]) & ~is_stop[:, :-1]
+        is_accepted = jnp.pad(is_accepted, ((0, 0), (1, 0)), constant_values=True)
+        is_valid = jnp.cumprod(batch.is_used & is_accepted, axis=1).astype(bool)
+        count = jnp.sum(is_valid, axis=1)  # 1 or more for an active slot
+        is_last = state.num_sampled + count >= control[:, SlotField.LIMIT]
+        is_finished = state.is_active & (is_last | jnp.any(is_stop & is_valid, axis=1))
+        last = jnp.maximum(count - 1, 0)[:, None]
+        token = jnp.take_along_axis(sample.token, last, axis=1)[:, 0]
+        slot = jnp.arange(slots)[:, None]
+        # Indices outside the arrays are dropped.
+        row = output.counts[:, None] + jnp.arange(width)[None]
+        row = jnp.where(is_valid, row, steps * width)
+        column = jnp.where(is_valid, batch.position + 1, state.history.shape[1])
         output = DecodeOutput(
-            # Samples of inactive slots are stored too, but not counted.
-            tokens=output.tokens.at[output.steps].set(sample.token),
-            logp=output.logp.at[output.steps].set(sample.logp),
-            sampling_logp=output.sampling_logp.at[output.steps].set(sample.sampling_logp),
-            counts=output.counts + active,
+            tokens=output.tokens.at[row, slot].set(sample.token, mode="drop"),
+            logp=output.logp.at[row, slot].set(sample.logp, mode="drop"),
+            sampling_logp=output.sampling_logp.at[row, slot].set(sample.sampling_logp, mode="drop"),
+            counts=output.counts + count,
             is_finished=output.is_finished | is_finished,
             steps=output.steps + 1,
+            slot_steps=output.slot_steps + jnp.sum(state.is_active),
+        )
+        history = state.history
+        if num_speculative_tokens:
+            history = history.at[slot, column].set(sample.token, mode="drop")
+        state = DecodeState(
+            pages=pages,
+            token=jnp.where(state.is_active, token, state.token),
+            position=state.position + count,
+            num_sampled=state.num_sampled + count,
+            is_active=state.is_active & ~is_finished,
+            history=history,
         )
         return state, output
 
     return jax.lax.while_loop(should_continue, step, (state, no_output))
 
 
+class _StepInputs(NamedTuple):
+    """Inputs of one decode step: T tokens of each slot, its last one and the draft."""
+
+    token: Array  # int32 [B, T]
+    position: Array  # int32 [B, T], positions in the sequence
+    num_sampled: Array  # int32 [B, T], number of tokens sampled before the sample of each input
+    is_used: Array  # bool [B, T], whether the slot is active and may sample after the input
+    control: Array  # int32 [B, SlotField.TABLE + P], control rows
+
+
+def _step_inputs(
+    state: DecodeState, inputs: DecodeInput, num_speculative_tokens: int
+) -> _StepInputs:
+    """Return the inputs of the next step."""
+    token, offset = state.token[:, None], jnp.arange(1 + num_speculative_tokens)[None]
+    if num_speculative_tokens:
+        draft = prompt_lookup.propose(
+            inputs.recent, state.history, state.position + 1, num_speculative_tokens
+        )
+        token = jnp.concatenate([token, draft], axis=1)
+    num_sampled = state.num_sampled[:, None] + offset
+    return _StepInputs(
+        token,
+        state.position[:, None] + offset,
+        num_sampled,
+        # Pages are allocated up to the limit.
+        state.is_active[:, None] & (num_sampled < inputs.control[:, SlotField.LIMIT, None]),
+        inputs.control,
+    )
+
+
 def _decode_layers_sequentially(
     config: ModelConfig,
     served: ServedPolicy,
-    state: DecodeState,
-    control: Array,
+    pages: kv.KVPages,
+    inputs: _StepInputs,
     attend_to_pages: PagedAttentionFn,
 ) -> tuple[kv.KVPages, Array]:
     """Run `_decode_layers` for one active slot after another; inactive slots return zeros."""
+    is_active = inputs.is_used[:, 0]
     # Active slots first: the loop below ends after the last of them.
-    order = jnp.argsort(~state.is_active, stable=True)
+    order = jnp.argsort(~is_active, stable=True)
 
     def decode_slot(index: Array, carry: tuple[kv.KVPages, Array]) -> tuple[kv.KVPages, Array]:
         pages, hidden = carry
@@ -278,52 +350,60 @@ def _decode_layers_sequentially(
         def take_slot(x: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(x, slot, 1)
 
-        slot_state = DecodeState(pages, *map(take_slot, state[1:]))
-        pages, slot_hidden = _decode_layers(
-            config, served, slot_state, take_slot(control), attend_to_pages
-        )
+        slot_inputs = _StepInputs(*map(take_slot, inputs))
+        pages, slot_hidden = _decode_layers(config, served, pages, slot_inputs, attend_to_pages)
         return pages, jax.lax.dynamic_update_slice_in_dim(hidden, slot_hidden, slot, axis=0)
 
-    zeros = jnp.zeros((len(state.token), config.d_model), config.dtype)
-    return jax.lax.fori_loop(0, jnp.sum(state.is_active), decode_slot, (state.pages, zeros))
+    zeros = jnp.zeros((*inputs.token.shape, config.d_model), config.dtype)
+    return jax.lax.fori_loop(0, jnp.sum(is_active), decode_slot, (pages, zeros))
 
 
 def _decode_layers(
     config: ModelConfig,
     served: ServedPolicy,
-    state: DecodeState,
-    control: Array,
+    pages: kv.KVPages,
+    inputs: _StepInputs,
     attend_to_pages: PagedAttentionFn,
 ) -> tuple[kv.KVPages, Array]:
-    """Return the pages and the hidden states [B, D] of B slots, computed together."""
-    tables, prefix_len = control[:, SlotField.TABLE :], control[:, SlotField.PREFIX_LEN]
-    position = state.position - prefix_len  # index among the sequence's own tokens
-    page_tokens = kv.page_tokens(state.pages[0])
+    """Return the pages and the hidden states [B, T, D] of B slots, computed together."""
+    tables = inputs.control[:, SlotField.TABLE :]
+    prefix_len = inputs.control[:, SlotField.PREFIX_LEN]
+    position = inputs.position - prefix_len[:, None]  # index among the sequence's own tokens
+    page_tokens = kv.page_tokens(pages[0])
     column, offset = position // page_tokens, position % page_tokens
-    page = jnp.take_along_axis(tables, column[:, None], axis=1, mode="clip")[:, 0]
-    # The positions of inactive slots are stale: their tokens are written to NULL_PAGE.
-    page = jnp.where(state.is_active, page, NULL_PAGE)
-    num_columns = jnp.max(jnp.where(state.is_active, column + 1, 0))
-    metadata = AttentionMetadata(tables, position[:, None], num_columns, prefix_len > 0)
+    page = jnp.take_along_axis(tables, column, axis=1, mode="clip")
+    # The positions of inactive slots are stale, and drafts may exceed the limit: these tokens are
+    # written to NULL_PAGE.
+    page = jnp.where(inputs.is_used, page, NULL_PAGE).reshape(-1)
+    num_columns = jnp.max(jnp.where(inputs.is_used, column + 1, 0))
+    metadata = AttentionMetadata(tables, position, num_columns, prefix_len > 0)
 
     def layer_attend(layer: int) -> AttentionFn:
         def attend(q: Array, k: Array, v: Array) -> tuple[Array, kv.LayerKVPages]:
-            layer_pages = state.pages[layer].write_tokens(k[:, 0], v[:, 0], page, offset)
+            # From [B, T, K, E] to [B * T, K, E].
+            k, v = (x.reshape(-1, *x.shape[2:]) for x in (k, v))
+            layer_pages = pages[layer].write_tokens(k, v, page, offset.reshape(-1))
             prefix = served.layer_prefix(layer)
             return attend_to_pages(q, layer_pages, prefix, metadata), layer_pages
 
         return attend
 
-    inputs = (state.token[:, None], state.position[:, None])
-    hidden, pages = _run_layers(config, served.params, inputs, layer_attend)
-    return pages, hidden[:, 0]
+    hidden, pages = _run_layers(
+        config, served.params, (inputs.token, inputs.position), layer_attend
+    )
+    return pages, hidden
 
 
 @jax.named_scope("sample")
 def _sample(
-    config: ModelConfig, params: Params, hidden: Array, state: DecodeState, control: Array
+    config: ModelConfig, params: Params, hidden: Array, inputs: _StepInputs
 ) -> sampler.SampledToken:
-    """Sample a token for each slot from its hidden state [B, D]."""
+    """Sample a token after each input from its hidden state [B, T, D]; arrays are [B, T]."""
+    (batch, width), control = inputs.token.shape, inputs.control
+
+    def per_input(values: Array) -> Array:
+        """Repeat values [B, ...] of slots for their inputs, [B * T, ...]."""
+        return jnp.repeat(values, width, axis=0)
 
     def as_float(field: SlotField) -> Array:
         return jax.lax.bitcast_convert_type(control[:, field], jnp.float32)
@@ -333,16 +413,19 @@ def _sample(
         control[:, SlotField.SEED_HIGH : SlotField.SEED_LOW + 1], jnp.uint32
     )
     keys = jax.vmap(jax.random.fold_in)(
-        jax.random.wrap_key_data(seeds, impl="threefry2x32"), state.num_sampled
+        jax.random.wrap_key_data(per_input(seeds), impl="threefry2x32"),
+        inputs.num_sampled.reshape(-1),
     )
-    return sampler.sample(
-        policy.unembed(config, params, hidden),
+    is_active = inputs.is_used[:, 0]
+    sample = sampler.sample(
+        policy.unembed(config, params, hidden.reshape(batch * width, -1)),
         keys,
-        temperature=as_float(SlotField.TEMPERATURE),
+        temperature=per_input(as_float(SlotField.TEMPERATURE)),
         # Inactive slots must not trigger the filters, which are expensive.
-        top_p=jnp.where(state.is_active, as_float(SlotField.TOP_P), 1.0),
-        top_k=jnp.where(state.is_active, control[:, SlotField.TOP_K], 0),
+        top_p=per_input(jnp.where(is_active, as_float(SlotField.TOP_P), 1.0)),
+        top_k=per_input(jnp.where(is_active, control[:, SlotField.TOP_K], 0)),
     )
+    return sampler.SampledToken(*(x.reshape(batch, width) for x in sample))
 
 
 def _run_layers(

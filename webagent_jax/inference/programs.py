@@ -20,7 +20,12 @@ from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.paged_attention import Implementation, paged_attention
-from webagent_jax.inference.prefill_decode import DecodeOutput, DecodeState, ServedPolicy
+from webagent_jax.inference.prefill_decode import (
+    DecodeInput,
+    DecodeOutput,
+    DecodeState,
+    ServedPolicy,
+)
 from webagent_jax.inference.slot_control import ChunkField, SlotField
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.transformer import Params
@@ -145,10 +150,10 @@ class CompiledPrograms:
         return self._program("prefill")(served, pages, chunks, count)
 
     def decode(
-        self, served: ServedPolicy, state: DecodeState, control: IntArray, has_queue: Any
+        self, served: ServedPolicy, state: DecodeState, inputs: DecodeInput
     ) -> tuple[DecodeState, DecodeOutput]:
         """Run `prefill_decode.decode`; `state` is donated."""
-        return self._program("decode")(served, state, control, has_queue)
+        return self._program("decode")(served, state, inputs)
 
     def warmup(self, progress: Progress | None = None) -> None:
         """Compile every program that the engine can need.
@@ -232,16 +237,21 @@ def lower(spec: ProgramSpec, name: Name) -> jax.stages.Lowered:
         prefill_decode.decode,
         config,
         steps=shapes.decode_steps,
+        num_speculative_tokens=shapes.num_speculative_tokens,
         refill_slots=shapes.refill_slots,
         sequential_slots=shapes.sequential_slots,
         attend_to_pages=attend(shapes.decode_pages_per_block, shapes.decode_attention),
     )
-    control = host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence)
-    has_queue = host_input(dtype=jnp.bool_)
-    outputs = jax.eval_shape(run, served, state, control, has_queue)
+    inputs = DecodeInput(
+        control=host_input(shapes.slots, SlotField.TABLE + shapes.pages_per_sequence),
+        has_queue=host_input(dtype=jnp.bool_),
+        prompts=host_input(shapes.slots, shapes.history_tokens),
+        recent=host_input(shapes.recent_tokens),
+    )
+    outputs = jax.eval_shape(run, served, state, inputs)
     # The next dispatch accepts the returned state only with the shardings of the given one.
     run = jit(run, donate_argnums=1, **output_shardings((state, outputs[1])))
-    return run.lower(served, state, control, has_queue)
+    return run.lower(served, state, inputs)
 
 
 def _compiler_options(spec: ProgramSpec) -> dict[str, str] | None:

@@ -50,6 +50,7 @@ class DecodeBatch:
     """Slots of one decode dispatch."""
 
     control: IntArray  # int32 [B, SlotField.TABLE + P], control rows (`slot_control.SlotField`)
+    prompts: IntArray  # int32 [B, L], tokens of the starting sequences; L is 0 without draft tokens
     sequences: tuple[RunningSequence, ...]  # sequences that are decoded
 
 
@@ -196,9 +197,13 @@ class Scheduler:
         control = np.zeros(
             (self._shapes.slots, SlotField.TABLE + self._shapes.pages_per_sequence), np.int32
         )
+        prompts = np.zeros((self._shapes.slots, self._shapes.history_tokens), np.int32)
         for sequence in sequences:
             mode = SlotMode.RUNNING if sequence.is_decoding else SlotMode.STARTING
             control[sequence.slot] = sequence.control
             control[sequence.slot, SlotField.MODE] = mode
+            if not sequence.is_decoding and self._shapes.history_tokens:
+                tokens = sequence.request.tokens
+                prompts[sequence.slot, : len(tokens)] = tokens
             sequence.is_decoding = True
-        return DecodeBatch(control, sequences)
+        return DecodeBatch(control, prompts, sequences)

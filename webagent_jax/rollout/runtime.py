@@ -243,6 +243,7 @@ def make_engine(
             cache_bytes=cfg.engine.cache_bytes,
             mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
             shared_prefix=_shared_prompt_prefix(cfg, tokenizer),
+            num_speculative_tokens=cfg.engine.num_speculative_tokens,
         )
 
 
@@ -265,13 +266,7 @@ def check_engine(cfg: RunConfig, model: ModelConfig) -> None:
     if mesh is not None:
         sharding.param_shardings(policy.abstract_params(model), mesh)
     with _engine_errors(cfg):
-        EngineShapes.from_config(
-            model,
-            slots=cfg.engine.slots,
-            max_model_len=cfg.engine.max_model_len,
-            decode_steps=cfg.engine.steps_per_dispatch,
-            cache_bytes=cfg.engine.cache_bytes,
-        )
+        EngineShapes.from_options(model, cfg.engine)
 
 
 @contextmanager

@@ -246,6 +246,7 @@ def _engine_metrics(stats: EngineStats) -> dict[str, float]:
         "engine/prefill_computed_fraction": stats.prefilled_tokens / max(stats.prompt_tokens, 1),
         "engine/sampled_tokens": float(stats.sampled_tokens),
         "engine/slot_occupancy": stats.occupancy,
+        "engine/acceptance_length": stats.acceptance_length,
         "engine/compiled_programs": float(stats.num_compiled_programs),
     }
 
