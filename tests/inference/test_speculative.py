@@ -15,7 +15,7 @@ from webagent_jax.types import Completion
 CONFIG = policy.ModelConfig(
     vocab_size=31, d_model=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, d_ff=48
 )
-MAX_MODEL_LEN = 160
+MAX_MODEL_LEN = 128  # complete pages: a draft after the last one has no page
 TIMEOUT = 120.0  # seconds
 
 
@@ -31,7 +31,7 @@ def _requests(count: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
     parts = [rng.integers(0, 31, 12) for _ in range(4)]
     requests = []
     for seed in range(count):
-        prompt = np.concatenate([parts[i] for i in rng.integers(0, 4, rng.integers(1, 12))])
+        prompt = np.concatenate([parts[i] for i in rng.integers(0, 4, rng.integers(1, 9))])
         options = {
             "max_new_tokens": int(rng.choice([1, 2, 7, 40, 200])),
             "temperature": float(rng.choice([0.0, 0.3, 1.0])),
@@ -42,7 +42,7 @@ def _requests(count: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
         }
         requests.append((prompt, options))
     # Prompts that leave space for one and for two tokens.
-    requests += [(np.arange(n) % 31, {"temperature": 0.0}) for n in (159, 158)]
+    requests += [(np.arange(n) % 31, {"temperature": 0.0}) for n in (127, 126)]
     return requests
 
 
