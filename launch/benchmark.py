@@ -50,7 +50,11 @@ _BASELINE_CHECKOUT = flags.DEFINE_string(
 _POLICY = flags.DEFINE_string(
     "policy",
     "webagent-tiny",
-    "Policy of `evaluate`, `infinity` (tokenizer) and `language_model`: name or directory.",
+    "Policy of `evaluate`, `infinity` (tokenizer), `language_model` and `speculation`: name or "
+    "directory.",
+)
+_EPISODES = flags.DEFINE_string(
+    "episodes", "", "Workdir of a training whose episodes `speculation` replays."
 )
 _WORKDIR = flags.DEFINE_string("workdir", "runs/benchmark", "Folder for benchmark.json.")
 
@@ -66,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
         print,
         baseline_checkout=_BASELINE_CHECKOUT.value,
         policy=_POLICY.value,
+        episodes=_EPISODES.value,
     )
     workdir = Path(_WORKDIR.value)
     workdir.mkdir(parents=True, exist_ok=True)

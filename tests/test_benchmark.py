@@ -152,3 +152,8 @@ def test_browser_benchmark_reports_pages_steps_and_waits(monkeypatch, capsys):
 def test_baseline_ask_raises_on_process_failure():
     with pytest.raises(RuntimeError, match="failed"):
         baseline.run_script("false", "playwright/settle.py", {})
+
+
+def test_speculation_benchmark_needs_episodes():
+    with pytest.raises(ConfigError, match="set --episodes to a train grpo workdir"):
+        benchmarks.run("speculation", 1, "", show=print)

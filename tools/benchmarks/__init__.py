@@ -18,6 +18,7 @@ from tools.benchmarks import (
     infinity,
     language_model,
     packing,
+    speculation,
     timing,
     update,
 )
@@ -33,6 +34,7 @@ class Options:
     # Checkout of VisualAgentBench or WebArena-Infinity, or folder with llama.cpp; empty: skip it.
     baseline_checkout: str
     policy: str  # name or directory of the policy
+    episodes: str  # workdir of a training whose episodes `speculation` replays
 
 
 SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
@@ -50,6 +52,9 @@ SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
         options.repeats, options.policy, options.baseline_python, options.baseline_checkout
     ),
     "rows": lambda options: packing.run(options.repeats),
+    "speculation": lambda options: speculation.run(
+        options.repeats, options.policy, options.episodes
+    ),
     "training": lambda options: async_training.run(options.repeats),
     "update": lambda options: update.run(options.repeats, options.baseline_python),
 }
@@ -63,6 +68,7 @@ def run(
     *,
     baseline_checkout: str = "",
     policy: str = "webagent-tiny",
+    episodes: str = "",
 ) -> dict[str, Any]:
     """Run one of `SUITES` and return its results as JSON values.
 
@@ -74,12 +80,15 @@ def run(
         baseline_checkout: checkout of VisualAgentBench for `browser`, folder with llama.cpp for
             `language_model`; empty skips this baseline. Checkout of WebArena-Infinity for
             `infinity`, which needs it.
-        policy: name or directory of the policy of `evaluate`, `infinity` and `language_model`.
+        policy: name or directory of the policy of `evaluate`, `infinity`, `language_model` and
+            `speculation`.
+        episodes: workdir of a training, for `speculation`, which needs it.
     """
     device = jax.devices()[0]
     first_rate = timing.matmul_rate() / 1e9
     results = []
-    for result in SUITES[suite](Options(repeats, baseline_python, baseline_checkout, policy)):
+    options = Options(repeats, baseline_python, baseline_checkout, policy, episodes)
+    for result in SUITES[suite](options):
         results.append(result)
         show("\n".join(_lines(result)))
     last_rate = timing.matmul_rate() / 1e9
