@@ -15,6 +15,8 @@ from absl.testing import flagsaver
 
 from configs import quickstart as quickstart_config
 from tests.metric_records import without_timings
+from tools import benchmarks
+from tools.benchmarks import speculation
 from webagent_jax import config, policy
 from webagent_jax.config import ConfigError, SuiteConfig
 from webagent_jax.policy import weights
@@ -66,6 +68,16 @@ def test_quickstart_writes_summary_evals_and_report(workdir):
     assert tasks[0] == tasks[1] == tasks[2]
     assert (workdir / "report.html").stat().st_size > 10_000
     assert len(read_metrics(workdir / "grpo" / "metrics.jsonl")) == SMOKE.grpo.updates
+
+
+def test_speculation_benchmark_replays_episodes(workdir, monkeypatch):
+    monkeypatch.setattr(speculation, "_NUM_EPISODES", {2: 3})
+    monkeypatch.setattr(speculation, "_NUM_SPECULATIVE_TOKENS", (2,))
+    report = benchmarks.run("speculation", 1, "", lambda _: None, episodes=str(workdir / "grpo"))
+    for result in report["results"]:
+        assert result["equal completions"] == result["completions"] >= 3
+    assert report["results"][0]["tokens per slot and step"] == 1.0
+    assert report["results"][1]["tokens per slot and step"] > 1.0
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """Benchmark of speculative decoding: turns of recorded episodes with and without draft tokens.
 
-Each engine samples all turns of the first episodes of a training, with the recorded prompts. A turn
-starts when the previous one of its episode has finished, as in rollouts, but without browsers. The
-completions of all engines are compared.
+Engines of one and of 16 slots sample all turns of the first episodes of a training, with the
+recorded prompts. A turn starts when the previous one of its episode has finished, as in rollouts,
+but without browsers. The completions with and without draft tokens are compared.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from webagent_jax.agent import ChatTokenizer
 from webagent_jax.config import ConfigError
 from webagent_jax.inference import Engine
 from webagent_jax.logged_episodes import read_logs
-from webagent_jax.policy import matmul
+from webagent_jax.policy import ModelConfig, Params, matmul
 from webagent_jax.types import Completion, Episode
 
-_EPISODES, _SLOTS = 40, 16
-_NUM_SPECULATIVE_TOKENS = (1, 2, 3, 4, 6)
+_NUM_EPISODES = {1: 4, 16: 24}  # by slots: one slot is slow
+_NUM_SPECULATIVE_TOKENS = (1, 2, 3, 4)
 
 
 def run(repeats: int, policy_path: str, episodes: str) -> Iterator[dict[str, Any]]:
@@ -47,26 +47,44 @@ def run(repeats: int, policy_path: str, episodes: str) -> Iterator[dict[str, Any
     if matmul.is_supported():
         config = replace(config, matmul_dtype="bfloat16")
     stop_ids = ChatTokenizer(policy.resolve_dir(policy_path)).stop_ids
-    recorded = list(itertools.islice(read_logs(Path(episodes)), _EPISODES))
-    turns = [turn for episode in recorded for turn in episode.turns]
+    for slots, num_episodes in _NUM_EPISODES.items():
+        recorded = list(itertools.islice(read_logs(Path(episodes)), num_episodes))
+        yield from _compare(config, params, slots, recorded, stop_ids=stop_ids, repeats=repeats)
+
+
+def _compare(
+    config: ModelConfig,
+    params: Params,
+    slots: int,
+    episodes: Sequence[Episode],
+    *,
+    stop_ids: tuple[int, ...],
+    repeats: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield the results of one number of slots."""
+    turns = [turn for episode in episodes for turn in episode.turns]
     limit = max(len(turn.completion.token_ids) for turn in turns)
-    longest = max(len(turn.prompt_ids) for turn in turns) + limit
+    max_model_len = max(len(turn.prompt_ids) for turn in turns) + limit
     expected: list[Completion] = []
     seconds_without = 0.0
     for num_tokens in (0, *_NUM_SPECULATIVE_TOKENS):
         with Engine(
-            config, params, slots=_SLOTS, max_model_len=longest, num_speculative_tokens=num_tokens
+            config,
+            params,
+            slots=slots,
+            max_model_len=max_model_len,
+            num_speculative_tokens=num_tokens,
         ) as engine:
             engine.warmup()
             runs: list[list[Completion]] = []
-            sample = partial(_sample, engine, recorded, runs, stop_ids=stop_ids, limit=limit)
+            sample = partial(_sample, engine, episodes, runs, stop_ids=stop_ids, limit=limit)
             seconds = timing.seconds(sample, repeats)
             stats = engine.stats()
         completions = runs[-1]
         if not num_tokens:
             expected, seconds_without = completions, seconds
         yield {
-            "name": f"{num_tokens} draft tokens",
+            "name": f"{slots} slots, {num_tokens} draft tokens",
             "matmul_dtype": config.matmul_dtype,
             "seconds": seconds,
             "without drafts / with": seconds_without / seconds,
@@ -104,6 +122,6 @@ def _sample(
             for index, turn in enumerate(episodes[number].turns)
         ]
 
-    with ThreadPoolExecutor(2 * _SLOTS) as threads:
+    with ThreadPoolExecutor(len(episodes)) as threads:
         by_episode = threads.map(sample_turns, range(len(episodes)))
         runs.append([completion for completions in by_episode for completion in completions])
