@@ -49,6 +49,15 @@ results in docs/results.md start from the adapter of commit 7cc3af8, after three
     python launch/evaluate.py --config=configs/arena.py:short --workdir=runs/arena_short/eval \
         --config.policy.path=runs/arena_short/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=2200
+
+`:few_demos_bc` is BC on 24 of these demonstrations, which leaves room for M-GRPO. `:few_demos` is
+M-GRPO from there on eight templates that BC sometimes solves.
+
+    python launch/train_bc.py --config=configs/arena.py:few_demos_bc --workdir=runs/arena_few/bc
+    python launch/train_grpo.py --config=configs/arena.py:few_demos --workdir=runs/arena_few/grpo
+    python launch/evaluate.py --config=configs/arena.py:few_demos --workdir=runs/arena_few/eval \
+        --config.policy.path=runs/arena_few/grpo/policy \
+        --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=6500
 """
 
 from __future__ import annotations
@@ -275,6 +284,38 @@ _SHORT = replace(
     ),
 )
 
+# About one demonstration per template, many epochs: validation success is flat at the end.
+_FEW_DEMOS_BC = replace(_SHORT_BC, bc=replace(_SHORT_BC.bc, epochs=10, held_out_demos=276))
+
+# Templates with groups of both outcomes and less than 77 % success in M-GRPO from `:few_demos_bc`
+# on all 22 (docs/lab_log.md), and with 20 tasks or more. M-GRPO needs several groups of each.
+_FEW_DEMOS = replace(
+    _SHORT,
+    # Adapter of `:few_demos_bc`, after its command above.
+    policy=PolicyConfig(path="runs/arena_few/bc/adapter"),
+    suite=replace(
+        _SHORT.suite,
+        tasks=(
+            "forum/points",
+            "map/coordinates",
+            "map/hours",
+            "shop/category",
+            "shop/latest-reviewer",
+            "shop/material",
+            "shop/price",
+            "shop/search",
+        ),
+        # 33 of each template.
+        arena=replace(_SHORT.suite.arena, num_generated_tasks=8_000),
+    ),
+    grpo=replace(
+        _SHORT.grpo,
+        updates=16,
+        truncated_episodes="zero",
+        optimizer=replace(_SHORT.grpo.optimizer, learning_rate=2e-4),
+    ),
+)
+
 _VARIANTS = {
     "": _ARENA,
     "smollm2": _SMOLLM2,
@@ -284,6 +325,8 @@ _VARIANTS = {
     "many_demos": _MANY_DEMOS,
     "short_bc": _SHORT_BC,
     "short": _SHORT,
+    "few_demos_bc": _FEW_DEMOS_BC,
+    "few_demos": _FEW_DEMOS,
 }
 
 

@@ -172,6 +172,10 @@ def summary() -> str:
         "SmolLM2-135M, six short MiniWoB++ pages": ("miniwob_short/bc", "miniwob_short/grpo"),
         "SmolLM2-135M, 56 MiniWoB++ pages": ("miniwob/bc_50pages", "miniwob/grpo_50pages"),
         "SmolLM2-135M, short tasks of five embedded sites": ("arena_short/bc", "arena_short/grpo"),
+        "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations": (
+            "arena_few_demos/bc",
+            "arena_few_demos/grpo",
+        ),
     }
     tiny = load_runs("quickstart")
     stages: dict[str, list[list[Json]]] = {
@@ -640,13 +644,14 @@ def arena_short_adaptive() -> str:
     return table_of(header, rows)
 
 
-def arena_short_templates(name: str) -> str:
-    """Return the table of success by template of the short arena tasks, after BC and M-GRPO.
+def arena_templates(folder: str, name: str) -> str:
+    """Return the table of success by template of arena tasks, after BC and M-GRPO.
 
     Args:
+        folder: folder of the two runs in docs/results/.
         name: suffix of the stored evaluations, such as "greedy".
     """
-    runs = load_runs("arena_short")
+    runs = load_runs(folder)
     rates = []
     for run in runs:
         rewards: dict[str, list[float]] = {}
@@ -838,8 +843,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_adaptive": arena_short_adaptive,
     "arena_short_hindsight": arena_short_hindsight,
     "arena_short_mistakes": arena_short_mistakes,
-    "arena_short_templates": partial(arena_short_templates, "sampled"),
-    "arena_short_templates_greedy": partial(arena_short_templates, "greedy"),
+    "arena_short_templates": partial(arena_templates, "arena_short", "sampled"),
+    "arena_short_templates_greedy": partial(arena_templates, "arena_short", "greedy"),
+    "arena_few_demos": partial(short_rl, "arena_few_demos"),
+    "arena_few_demos_templates": partial(arena_templates, "arena_few_demos", "greedy"),
+    "arena_few_demos_updates": partial(updates_of, "arena_few_demos/grpo"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
     "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
