@@ -79,12 +79,12 @@ def test_drafts_save_steps_and_change_no_completion(
     monkeypatch.setattr(engine_shapes, "fits_cpu_cache", lambda config: sequential_slots)
     expected, expected_stats = reference
     completions, stats = _sample(num_speculative_tokens)
-    for actual, wanted in zip(completions, expected, strict=True):
-        np.testing.assert_array_equal(actual.token_ids, wanted.token_ids)
+    for actual, target in zip(completions, expected, strict=True):
+        np.testing.assert_array_equal(actual.token_ids, target.token_ids)
         # Matmuls of another width round differently.
-        np.testing.assert_allclose(actual.logp, wanted.logp, atol=1e-4)
-        np.testing.assert_allclose(actual.sampling_logp, wanted.sampling_logp, atol=1e-4)
-        assert actual.finish == wanted.finish
+        np.testing.assert_allclose(actual.logp, target.logp, atol=1e-4)
+        np.testing.assert_allclose(actual.sampling_logp, target.sampling_logp, atol=1e-4)
+        assert actual.finish == target.finish
     assert stats.sampled_tokens == expected_stats.sampled_tokens
     assert expected_stats.acceptance_length == 1.0
     assert 1.2 < stats.acceptance_length <= 1 + num_speculative_tokens
@@ -97,9 +97,9 @@ def test_completions_are_bitwise_independent_of_recent_responses():
     order = list(map(int, np.random.default_rng(1).permutation(42)))
     expected, expected_stats = _sample(3)
     completions, stats = _sample(3, order=order)
-    for actual, wanted in zip(completions, expected, strict=True):
-        np.testing.assert_array_equal(actual.token_ids, wanted.token_ids)
-        np.testing.assert_array_equal(actual.logp, wanted.logp)
+    for actual, target in zip(completions, expected, strict=True):
+        np.testing.assert_array_equal(actual.token_ids, target.token_ids)
+        np.testing.assert_array_equal(actual.logp, target.logp)
     assert stats.slot_steps != expected_stats.slot_steps
 
 
@@ -119,8 +119,8 @@ def test_shared_prefix_and_preemption_keep_completions(reference):
         for _ in range(5):
             engine.sleep()  # returns running requests to the queue
             engine.wake_up()
-        for future, wanted in zip(futures, reference[0], strict=True):
-            np.testing.assert_array_equal(future.result(TIMEOUT).token_ids, wanted.token_ids)
+        for future, target in zip(futures, reference[0], strict=True):
+            np.testing.assert_array_equal(future.result(TIMEOUT).token_ids, target.token_ids)
 
 
 def test_negative_number_of_tokens_raises_value_error():
