@@ -576,10 +576,11 @@ class Engine:
             num_sampled += int(output.counts[slot])
             if output.is_finished[slot]:
                 self._scheduler.release(sequence)
-                response = request.tokens[len(request.prompt_ids) :]
-                # A new array: the last dispatch may still read the old one.
-                recent = np.concatenate([self._recent, response])
-                self._recent = recent[len(recent) - len(self._recent) :]
+                if len(self._recent):
+                    # A new array: the last dispatch may still read the old one.
+                    response = [piece.tokens for piece in request.pieces]
+                    recent = np.concatenate([self._recent, *response])
+                    self._recent = recent[-len(self._recent) :]
                 request.complete()
         self._count(
             dispatches=1,
