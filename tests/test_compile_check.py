@@ -21,6 +21,7 @@ from webagent_jax.config import (
     RunConfig,
 )
 from webagent_jax.inference import engine_shapes
+from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.kv_cache import kv_bytes_per_token
 
 SMALL = RunConfig(
@@ -65,6 +66,18 @@ def test_model_config_has_all_options_of_policy():
     assert names == {"dtype", "matmul_dtype", "remat", "unroll", "attention"}
     for name in names:
         assert getattr(model, name) == getattr(options, name) != getattr(PolicyConfig(), name)
+
+
+def test_decode_work_counts_draft_tokens():
+    model = compile_check.model_config(SMALL.policy)
+
+    def decode_work(drafts):
+        engine = dataclasses.replace(SMALL.engine, num_speculative_tokens=drafts)
+        return compile_check._decode_work(SMALL, EngineShapes.from_options(model, engine), model)
+
+    plain, speculative = decode_work(0), decode_work(3)
+    assert speculative.flops == 4 * plain.flops
+    assert speculative.hbm_bytes == plain.hbm_bytes  # weights and cache are read once per step
 
 
 def test_check_rejects_more_devices_than_the_topology_has(monkeypatch):

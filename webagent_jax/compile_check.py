@@ -402,8 +402,9 @@ def _decode_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> Co
     """Return the cost of one decode step with all slots and pages in use."""
     # Page 0 (NULL_PAGE) belongs to no request.
     tokens = min(shapes.slots * shapes.max_model_len, (shapes.num_pages - 1) * shapes.page_tokens)
-    work = flops.layer_flops(model, shapes.slots, tokens)
-    work += flops.logits_flops(model, shapes.slots)
+    width = 1 + shapes.num_speculative_tokens  # the last token of a slot and its drafts
+    work = flops.layer_flops(model, width * shapes.slots, width * tokens)
+    work += flops.logits_flops(model, width * shapes.slots)
     hbm_bytes = policy.weight_bytes(model) + tokens * kv.kv_bytes_per_token(model)
     tensor = cfg.engine.tensor_parallel_size
     return CostEstimate(work / tensor, hbm_bytes / tensor)
