@@ -440,11 +440,16 @@ def bc_decisions() -> str:
     return table_of(["commit", "run", "update", "trained on, %", "held out, %"], rows)
 
 
+def arena_runs() -> list[Run]:
+    """Return the stages of BC on the arena by name; the last stage is last."""
+    return sorted(load_runs("arena"), key=lambda run: run.name == "many_demos")
+
+
 def arena_sites() -> str:
     """Return the table of successes by site of the greedy evaluations in the table `arena`."""
     evaluations = {
         run.name: evaluation["rewards"]
-        for run in load_runs("arena")
+        for run in arena_runs()
         for name, evaluation in run.evals.items()
         if name.endswith("_greedy")
     }
@@ -498,7 +503,7 @@ def arena() -> str:
         for turn in ("/first_turn", "/later_turns")
     ]
     rows = []
-    for run in load_runs("arena"):
+    for run in arena_runs():
         decisions = [dict(zip(*run.series(kind), strict=True)) for kind in kinds]
         success = {
             int(name.removesuffix("_greedy")): evaluation
