@@ -41,3 +41,17 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
     for cfg in stages[1:]:
         assert f"--workdir={Path(cfg.policy.path).parent}\n" in doc
     assert all(cfg.bc.held_out_demos >= cfg.bc.eval_decisions for cfg in stages)
+
+
+@pytest.mark.parametrize(
+    ("bc_name", "name"), [("short_bc", "short"), ("few_demos_bc", "few_demos")]
+)
+def test_grpo_variants_train_on_other_tasks_than_their_bc(bc_name: str, name: str) -> None:
+    get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
+    bc, grpo = (config.from_config_dict(get_config(variant)) for variant in (bc_name, name))
+    assert bc.suite.arena.task_seed != grpo.suite.arena.task_seed
+    assert set(grpo.suite.tasks) <= set(bc.suite.tasks)
+    # M-GRPO starts from the adapter in the workdir of the command of BC.
+    doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
+    command = f"--config=configs/arena.py:{bc_name} --workdir={Path(grpo.policy.path).parent}\n"
+    assert command in doc
