@@ -541,20 +541,25 @@ def miniwob_rl() -> str:
     return table_of(header, rows)
 
 
-def short_rl(folder: str) -> str:
+def short_rl(*folders: str) -> str:
     """Return the table of BC and M-GRPO, sampled and greedy, in pairs.
 
     Args:
-        folder: folder of the two runs in docs/results/.
+        folders: folders of the two runs in docs/results/, one per seed.
     """
-    runs = {run.name: run for run in load_runs(folder)}
+    seeds = [{run.name: run for run in load_runs(folder)} for folder in folders]
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
-        baseline, candidate = (runs[run].evals[name] for run in ("bc", "grpo"))
-        rows.append(
-            [title, interval(baseline), interval(candidate), gain_over(baseline, candidate)]
+        baselines, candidates = (
+            [runs[stage].evals[name] for runs in seeds] for stage in STAGES[1:]
         )
-    header = [f"success, % of {baseline['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+        for seed, (baseline, candidate) in enumerate(zip(baselines, candidates, strict=True)):
+            if len(seeds) > 1:
+                cells = [interval(baseline), interval(candidate), gain_over(baseline, candidate)]
+                rows.append([f"{title}, seed {seed}", *cells])
+        cells = [pooled(baselines), pooled(candidates), pooled_gain(baselines, candidates)]
+        rows.append([title + (", all" if len(seeds) > 1 else ""), *cells])
+    header = [f"success, % of {baselines[0]['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
     return table_of(header, rows)
 
 
@@ -649,21 +654,21 @@ def arena_short_adaptive() -> str:
     return table_of(header, rows)
 
 
-def arena_templates(folder: str, name: str) -> str:
+def arena_templates(name: str, *folders: str) -> str:
     """Return the table of success by template of arena tasks, after BC and M-GRPO.
 
     Args:
-        folder: folder of the two runs in docs/results/.
         name: suffix of the stored evaluations, such as "greedy".
+        folders: folders of the two runs in docs/results/, one per seed.
     """
-    runs = load_runs(folder)
     rates = []
-    for run in runs:
+    for stage in STAGES[1:]:
         rewards: dict[str, list[float]] = {}
-        for task, reward in run.evals[name]["rewards"].items():
-            rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
+        for folder in folders:
+            for task, reward in Run(RUNS / folder / stage).evals[name]["rewards"].items():
+                rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
         rates.append({template: mean(values) for template, values in rewards.items()})
-    return _in_three_columns("template", [NAMES[run.name] for run in runs], rates)
+    return _in_three_columns("template", [NAMES[stage] for stage in STAGES[1:]], rates)
 
 
 def updates_of(folder: str) -> str:
@@ -848,10 +853,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_adaptive": arena_short_adaptive,
     "arena_short_hindsight": arena_short_hindsight,
     "arena_short_mistakes": arena_short_mistakes,
-    "arena_short_templates": partial(arena_templates, "arena_short", "sampled"),
-    "arena_short_templates_greedy": partial(arena_templates, "arena_short", "greedy"),
+    "arena_short_templates": partial(arena_templates, "sampled", "arena_short"),
+    "arena_short_templates_greedy": partial(arena_templates, "greedy", "arena_short"),
     "arena_few_demos": partial(short_rl, "arena_few_demos"),
-    "arena_few_demos_templates": partial(arena_templates, "arena_few_demos", "greedy"),
+    "arena_few_demos_templates": partial(arena_templates, "greedy", "arena_few_demos"),
     "arena_few_demos_updates": partial(updates_of, "arena_few_demos/grpo"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
