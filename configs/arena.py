@@ -40,10 +40,14 @@ several machines can do:
         --merge=runs/demos11,runs/demos12,runs/demos13,runs/demos14
     python launch/train_bc.py --config=configs/arena.py:many_demos --workdir=runs/arena_many
 
-`:short_bc` trains the adapter in the package on 22 templates with short episodes until validation
-success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for evaluation. The
-results in docs/results.md start from the adapter of commit 7cc3af8, after three stages.
+`:short_bc` trains the adapter of the third stage on 22 templates with short episodes until
+validation success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for
+evaluation. The adapter is the result of `webagent export` above; without the stages, take it from
+the history of the repository:
 
+    mkdir -p runs/arena_all/rank16
+    git archive 7cc3af8:webagent_jax/policy/adapters/smollm2-135m-arena | \
+        tar -x -C runs/arena_all/rank16
     python launch/train_bc.py --config=configs/arena.py:short_bc --workdir=runs/arena_short/bc
     python launch/train_grpo.py --config=configs/arena.py:short --workdir=runs/arena_short/grpo
     python launch/evaluate.py --config=configs/arena.py:short --workdir=runs/arena_short/eval \
@@ -243,6 +247,8 @@ _SHORT_TEMPLATES = (
 
 _SHORT_BC = replace(
     _SMOLLM2,
+    # Output of `webagent export` above; the adapter in the package solves most of these tasks.
+    policy=PolicyConfig(path="runs/arena_all/rank16"),
     lora=replace(_SMOLLM2.lora, create_new_adapter=False),
     suite=replace(
         _SMOLLM2.suite,
