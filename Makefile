@@ -31,7 +31,7 @@ lint: .dev  ## ruff, mypy, import-linter, docstring openings and names, links an
 	.venv/bin/lint-imports
 	$(PY) tools/check_prose.py
 	$(PY) tools/redraw_results.py --check
-	$(PY) -m mkdocs build --strict --quiet
+	$(PY) -m mkdocs build --strict
 	.venv/bin/hadolint Dockerfile
 
 docs: .dev  ## documentation site in build/site
