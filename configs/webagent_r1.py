@@ -9,7 +9,8 @@ r"""Configurations of WebAgent-R1 (arXiv 2505.16421) on WebArena-Lite: R1, R1-Ze
 The model is Qwen2.5-3B-Instruct; `:llama-3.1-8b-r1`, `:llama-3.1-8b-cot` and `:llama-3.1-8b-zero`
 use Llama-3.1-8B-Instruct. All variants use the thinking prompt and train all params, in float32
 with bfloat16 activations. You provide sites and task files (docs/webarena.md); without a judge
-(suite.webarena.judge) 40 of the 165 test tasks are skipped. Hardware and memory: docs/sizing.md.
+(suite.webarena.judge) 56 of the 165 test tasks are skipped, and training tasks of that kind.
+Hardware and memory: docs/sizing.md.
 
     hf download Qwen/Qwen2.5-3B-Instruct --local-dir weights/Qwen2.5-3B-Instruct
 

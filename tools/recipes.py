@@ -1,15 +1,16 @@
 """Print the table of docs/recipes.md: training, mesh, memory and hours by model and hardware.
 
-python tools/recipes.py
+python tools/recipes.py                # the models of the page; --update replaces its table
+python tools/recipes.py Qwen/Qwen3-4B  # other models
 
-All values are computed from shapes by webagent_jax/sizing.py; none is measured. `--update` replaces
-the table in the page.
+All values are computed from shapes by webagent_jax/sizing.py; none is measured.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -46,9 +47,9 @@ WORKLOADS = {
 }
 
 
-def rows() -> Iterator[tuple[str, ...]]:
+def rows(models: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield the cells of every row."""
-    for model in MODELS:
+    for model in models:
         for hardware in HARDWARE:
             cells = []
             for variant, workload in WORKLOADS.items():
@@ -57,7 +58,7 @@ def rows() -> Iterator[tuple[str, ...]]:
                 result = sizing.recommend(config.from_config_dict(values), hardware, workload)
                 cells.append(_cells(hardware, result))
             (arena, miniwob) = cells
-            name = model.split("/")[1].removesuffix("-Instruct")
+            name = model.rpartition("/")[2].removesuffix("-Instruct")
             hours = (arena[-1], miniwob[-1])
             if (name, hardware.name) in TOO_LARGE_AS_COMPILED:
                 hours = ("does not fit as compiled",) * 2
@@ -77,8 +78,8 @@ def _cells(hardware: Hardware, result: sizing.Sizing) -> tuple[str, ...]:
     )
 
 
-def table() -> str:
-    """Return the table in Markdown."""
+def table(models: Sequence[str]) -> str:
+    """Return the table of Hub ids or names of models in Markdown."""
     header = (
         "model",
         "hardware",
@@ -89,14 +90,23 @@ def table() -> str:
         "hours, arena",
         "hours, MiniWoB++",
     )
-    lines = [header, ("---",) * len(header), *rows()]
+    lines = [header, ("---",) * len(header), *rows(models)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def main() -> None:
     """Print the table, or write it into the page."""
-    text = table()
-    if "--update" in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="Hub id or name of a model")
+    parser.add_argument("--update", action="store_true", help="replace the table in the page")
+    args = parser.parse_args()
+    if args.update and args.models:
+        parser.error("--update writes the models of the page: remove the names")
+    try:
+        text = table(args.models or MODELS)
+    except config.ConfigError as error:  # an unknown model
+        parser.error(str(error))
+    if args.update:
         page = PAGE.read_text()
         before, rest = page.split(START)
         _, after = rest.split(END)
