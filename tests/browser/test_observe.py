@@ -361,6 +361,14 @@ def test_line_formats_entries_and_render_truncates() -> None:
     "script",
     [
         "JSON.stringify = () => 'poison'",
+        "JSON.stringify = () => ''",
+        "JSON.stringify = () => '{}'",
+        "JSON.stringify = () => '[7]'",
+        "Object.prototype.toJSON = () => 'poison'",
+        "JSON.stringify = () => '"
+        '{"entries": [{}], "title": "", "hasStopped": false, '
+        '"total": 1, "numVisited": 1, "lastId": 0}'
+        "'",
         "Array.prototype.map = () => 'poison'",
         "Element.prototype.getBoundingClientRect = () => { throw Error('poison') }",
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
@@ -58,10 +58,11 @@ class Walk:
         result = await injected.call_json(
             document, "observe", {**self._limits, "frameBox": frame_box}
         )
-        # The entries come from the page, which may have replaced JSON.stringify or Array methods.
-        if not all(isinstance(entry, dict) for entry in result["entries"]):
-            raise InfraError("the page broke observe(): its entries are not objects")
-        self.title = self.title or result["title"]
+        with values_of_page():
+            await self._add(result)
+
+    async def _add(self, result: Mapping[str, Any]) -> None:
+        self.title = self.title or str(result["title"])
         self.has_stopped |= result["hasStopped"]
         self.num_skipped += max(result["total"] - result["numVisited"], 0)
         # The limit on elements and the ids are shared by all frames; the time limit is per frame.
@@ -75,6 +76,15 @@ class Walk:
                 continue
             with contextlib.suppress(PlaywrightError, InfraError):  # a frame that was removed
                 await self.collect(frame, entry["frameBox"])
+
+
+@contextlib.contextmanager
+def values_of_page() -> Iterator[None]:
+    """Raise InfraError if values of a page, which may replace JSON.stringify, are malformed."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InfraError(f"the page broke observe(): {error!r}") from error
 
 
 async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool]) -> Walk:

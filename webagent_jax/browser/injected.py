@@ -107,21 +107,18 @@ async def call(page: Page | Frame, function: str, *arguments: Any, timeout: floa
     return result["got"]
 
 
-async def call_json(
-    page: Page | Frame, function: str, *arguments: Any, timeout: float = 10.0
-) -> Any:
+async def call_json(page: Page | Frame, function: str, *arguments: Any) -> Any:
     """Call an injected function that returns JSON text, which is faster than nested values.
 
     Args:
         page: page or frame.
         function: name of an exported function.
         arguments: arguments of the function, as JSON values.
-        timeout: seconds to wait for a navigation.
 
     Raises:
         InfraError: the page replaced built-in functions that the scripts need, or was replaced.
     """
-    text = await call(page, function, *arguments, timeout=timeout)
+    text = await call(page, function, *arguments)
     try:
         return json.loads(text) if text else None
     except ValueError as error:
