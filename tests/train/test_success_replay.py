@@ -97,6 +97,21 @@ def test_truncated_success_is_replayed_only_if_it_counts(tmp_path, finish_update
     assert [episode.reward for episode in filled.episodes] == [0, reward]
 
 
+@pytest.mark.parametrize("option", ["score", "mask", "zero"])
+def test_group_of_truncated_successes_has_replay_if_they_are_zeroed(
+    tmp_path, finish_update, option
+):
+    replay = SuccessReplay(
+        RunConfig(grpo=GRPOConfig(success_replay=True, truncated_episodes=option)), tmp_path, {}
+    )
+    finish_update(replay, 0, make_group(0, 1))
+    group = make_group(0, 1, update=2)
+    group = replace(group, episodes=tuple(replace(e, truncated=True) for e in group.episodes))
+    filled = replay.fill(group)
+    # The replayed success is not truncated.
+    assert [e.truncated for e in filled.episodes] == [True, option != "zero"]
+
+
 def test_restored_replay_has_equal_successes(tmp_path, finish_update):
     replay = SuccessReplay(CFG, tmp_path, {})
     finish_update(replay, 0, make_group(0, 1))

@@ -16,6 +16,13 @@ from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.validation import BestPolicy, Validation
 from webagent_jax.types import Episode, Outcome, Task
 
+SITE = SiteSuite(
+    None,
+    SuiteConfig(),
+    "http://localhost:9",
+    {"go": lambda rng: SiteTask("Go.", lambda page, answer: True)},
+)
+
 
 def make_params(value: float) -> dict[str, jnp.ndarray]:
     return {"embed": jnp.full((2, 3), value)}
@@ -84,12 +91,7 @@ def test_validation_ignores_episodes_without_reward(rewards, expected, monkeypat
     class Runtime:
         """Runtime whose episodes have these rewards."""
 
-        suite = SiteSuite(
-            None,
-            SuiteConfig(),
-            "http://localhost:9",
-            {"go": lambda rng: SiteTask("Go.", lambda page, answer: True)},
-        )
+        suite = SITE
 
         def run(self, jobs):
             task = Task("t", "s", (), "", "")
@@ -98,3 +100,31 @@ def test_validation_ignores_episodes_without_reward(rewards, expected, monkeypat
     # The browsers of a second process failed.
     monkeypatch.setattr(distributed, "allgather", lambda value: [value, (0, 0)])
     assert Validation(RunConfig(), Runtime(), 4).measure() == expected
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_validation_runs_share_of_process(index, monkeypatch):
+    class Runtime:
+        """Runtime that records its jobs."""
+
+        suite = SITE
+
+        def run(self, jobs):
+            self.jobs = list(jobs)
+            return []
+
+        def episode_config(self, max_turns, *, evaluation):
+            return None
+
+    monkeypatch.setattr(distributed, "process_count", lambda: 3)
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value])
+    monkeypatch.setattr(distributed, "process_index", lambda: index)
+    runtime = Runtime()
+    Validation(RunConfig(), runtime, 7).measure()
+    all_jobs = Runtime()
+    monkeypatch.setattr(distributed, "process_count", lambda: 1)
+    monkeypatch.setattr(distributed, "process_index", lambda: 0)
+    Validation(RunConfig(), all_jobs, 7).measure()
+    assert [(job.task.id, job.seed) for job in runtime.jobs] == [
+        (job.task.id, job.seed) for job in all_jobs.jobs[index::3]
+    ]

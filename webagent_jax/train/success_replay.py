@@ -39,15 +39,17 @@ class SuccessReplay:
 
     def __init__(self, cfg: RunConfig, folder: Path, saved: Mapping[str, Sequence[int]]) -> None:
         self._is_enabled, self._folder = cfg.grpo.success_replay, folder
-        # Otherwise the objective would not use a replayed success as one.
-        self._uses_truncated = cfg.grpo.truncated_episodes == "score"
+        self._truncated_episodes = cfg.grpo.truncated_episodes
         self._locations = {task_id: Location(*values) for task_id, values in saved.items()}
 
     def fill(self, group: Group) -> Group:
         """Return the group; if all of it failed, a stored success replaces its last failure."""
         scored = [e for e in group.episodes if e.reward is not None]
         location = self._locations.get(group.task.id)
-        if not scored or any(e.reward for e in scored) or location is None:
+        # As in the objective, "zero" makes a truncated success a failure.
+        is_zeroed = self._truncated_episodes == "zero"
+        has_success = any(e.reward and not (is_zeroed and e.truncated) for e in scored)
+        if not scored or has_success or location is None:
             return group
         success = self._read(location)
         # The log may have been deleted.
@@ -61,10 +63,12 @@ class SuccessReplay:
         if not self._is_enabled:
             return
         process = distributed.process_index()
+        # Otherwise the objective would not use a replayed success as one.
+        uses_truncated = self._truncated_episodes == "score"
         locations = {
             e.task.id: Location(e.update, process, e.group, e.attempt)
             for e in episodes
-            if e.reward == 1 and (self._uses_truncated or not e.truncated)
+            if e.reward == 1 and (uses_truncated or not e.truncated)
         }
         for process_locations in distributed.allgather(locations):
             self._locations |= {

@@ -62,14 +62,15 @@ class Validation:
     def measure(self) -> dict[str, float]:
         """Return the success rate over the episodes with a reward as a metric; a collective call.
 
-        Samples as in evaluation, from the policy of the engine, which must be awake. Every process
-        runs all tasks, and all return the same rate.
+        Samples as in evaluation, from the policy of the engine, which must be awake. Each process
+        runs its share of the tasks, and all return the same rate.
 
         Returns:
             "validation/success" in [0, 1]; no metric if no episode has a reward.
         """
+        share = slice(distributed.process_index(), None, distributed.process_count())
         episodes = self._runtime.run(
-            self._job(number, task) for number, task in enumerate(self._tasks)
+            self._job(number, task) for number, task in list(enumerate(self._tasks))[share]
         )
         rewards = [e.reward for e in episodes if e.reward is not None]
         total, count = np.sum(distributed.allgather((sum(rewards), len(rewards))), axis=0)
