@@ -155,6 +155,8 @@ class JudgeConfig:
     model: str = ""  # name of the model at the endpoint
     api_key_env: str = ""  # environment variable with the API key; empty: no key
     cache_dir: str = ""  # folder of cached verdicts; empty: no cache
+    # Whether requests contain the verdicts as a JSON schema; False if the endpoint rejects it.
+    json_schema: bool = True
     # Whether tasks that cannot be scored are an error; otherwise the run skips them.
     required: bool = False
 

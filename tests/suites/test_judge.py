@@ -113,7 +113,7 @@ def test_request_constrains_response_to_verdicts(endpoint: ChatServer) -> None:
 
 def test_unconstrained_request_lists_verdicts_in_prompt(endpoint: ChatServer) -> None:
     endpoint.replies = ["same"]
-    assert make_judge(endpoint, constrained=False).unachievable("Do it", "sold out", "none left")
+    assert make_judge(endpoint, json_schema=False).unachievable("Do it", "sold out", "none left")
     ((_, headers, body),) = endpoint.requests
     assert "response_format" not in body
     assert "Authorization" not in headers
@@ -255,3 +255,13 @@ def test_cache_supports_concurrent_threads(endpoint: ChatServer, tmp_path: Path)
         )
         assert all(verdicts)
     assert len(list(tmp_path.iterdir())) == 4  # and no temporary files
+
+
+@pytest.mark.parametrize(("json_schema", "is_hint"), [(True, True), (False, False)])
+def test_rejected_schema_error_names_option(
+    endpoint: ChatServer, json_schema: bool, is_hint: bool
+) -> None:
+    endpoint.replies = [400]
+    with pytest.raises(InfraError) as error:
+        make_judge(endpoint, json_schema=json_schema).same_meaning("How many?", "2", "two")
+    assert ("judge.json_schema=False" in str(error.value)) is is_hint

@@ -17,6 +17,7 @@ from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebAren
 from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.webarena import WebArena, map_probe, sites, verified
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
+from webagent_jax.suites.webarena.suite import make_judge
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
 pytestmark = pytest.mark.browser
@@ -641,6 +642,15 @@ def test_judge_without_key_raises_error(deployment: Deployment) -> None:
         deployment.make_suite("8", judge=judge)
     deployment.environ["JUDGE_KEY"] = "k"
     assert deployment.make_suite("8", judge=judge).task_names("test") == ("8",)
+
+
+def test_judge_has_options_of_config(tmp_path: Path) -> None:
+    config = JudgeConfig(
+        url="http://127.0.0.1:1/v1", model="m", cache_dir=str(tmp_path), json_schema=False
+    )
+    judge = make_judge(config, {})
+    assert judge and (judge.url, judge.model, judge.cache) == (config.url, "m", tmp_path)
+    assert not judge.json_schema and make_judge(JudgeConfig(), {}) is None
 
 
 def test_task_attempts_have_unique_ids(deployment: Deployment) -> None:

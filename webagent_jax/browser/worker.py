@@ -108,7 +108,10 @@ class BrowserWorker:
         Raises:
             InfraError: Chromium does not start or does not open a context.
         """
-        return self.run(lambda: self._open(spec), _LAUNCH_TIMEOUT + self._config.navigation_timeout)
+        # Two launches with a stop of the driver between them. A launch that is cancelled could
+        # leave a Chromium that no limit covers.
+        timeout = 2 * _LAUNCH_TIMEOUT + _CLOSE_TIMEOUT + self._config.navigation_timeout
+        return self.run(lambda: self._open(spec), timeout)
 
     def release(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
         """Close a context or put it into the pool, without waiting for it."""

@@ -47,8 +47,10 @@ def _open_first_task(cfg: RunConfig) -> Finding:
                 task_names = suite.task_names("test")
                 task = suite.task(task_names[0], "test", 0)
                 environment = suite.make_env(task)
-                elements = len(environment.reset().observation.elements)
-                environment.close()
+                try:
+                    elements = len(environment.reset().observation.elements)
+                finally:
+                    environment.close()
             finally:
                 suite.close()
     except ChromiumMissing:

@@ -84,7 +84,7 @@ class EndpointJudge:
     timeout: float = 30.0  # seconds per request
     tries: int = 4  # maximum number of requests per verdict
     pause: float = 1.0  # seconds before the second request, doubled before each further one
-    constrained: bool = True  # send the verdicts as a JSON schema; False if not supported
+    json_schema: bool = True  # whether requests contain the verdicts as a JSON schema
 
     def __post_init__(self) -> None:
         # Checks url and key at the start of a run, not at the first answer that needs the judge.
@@ -141,7 +141,12 @@ class EndpointJudge:
                 f"the judge {self.model} gave no verdict in {self.tries} tries: {fault}"
             ) from fault
         except PermanentError as fault:
-            raise InfraError(f"the judge at {self.url} rejects the request, {fault}") from fault
+            hint = ""
+            if self.json_schema and fault.status in (400, 422):
+                hint = "; without JSON schemas, set suite.webarena.judge.json_schema=False"
+            raise InfraError(
+                f"the judge at {self.url} rejects the request, {fault}{hint}"
+            ) from fault
 
     def _request_text(self, prompt: str, allowed_verdicts: Sequence[str]) -> str:
         """Return the text of the model's response.
@@ -166,7 +171,7 @@ class EndpointJudge:
             "messages": [{"role": "user", "content": f"{prompt}\n\nReply with {choices} alone."}],
             "temperature": 0,
         }
-        if self.constrained:
+        if self.json_schema:
             schema = {
                 "type": "object",
                 "properties": {"verdict": {"type": "string", "enum": list(allowed_verdicts)}},

@@ -253,4 +253,6 @@ def make_judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge
         )
     key = environ.get(config.api_key_env, "") if config.api_key_env else ""
     cache = Path(config.cache_dir) if config.cache_dir else None
-    return EndpointJudge(config.url, config.model, api_key=key, cache=cache)
+    return EndpointJudge(
+        config.url, config.model, api_key=key, cache=cache, json_schema=config.json_schema
+    )
