@@ -33,17 +33,15 @@ class ArenaServerHandle:
     Any thread may call the methods. The server ends with `close`, or when this process ends.
 
     Args:
-        port: port on 127.0.0.1; 0 selects a free one.
         latency: delay of every page, in seconds.
 
     Raises:
         InfraError: the server does not start.
-        OSError: the port is in use.
     """
 
-    def __init__(self, port: int = 0, latency: float = 0.0) -> None:
+    def __init__(self, latency: float = 0.0) -> None:
         # Created here, so that the port is known before the server is ready.
-        page_socket = socket.create_server(("127.0.0.1", port), backlog=512)
+        page_socket = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = page_socket.getsockname()[1]
         self._socket, server_end = socket.socketpair()
         module = "webagent_jax.arena.server"

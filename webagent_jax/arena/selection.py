@@ -108,18 +108,12 @@ def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[Gener
             suite="arena",
             sites=template.sites,
             intent=phrasing.format(**instance.slots),
-            start_url=" |AND| ".join(_start_urls(template, instance)),
+            # The front page of each site, each in a tab.
+            start_url=" |AND| ".join(f"__{site.upper()}__/" for site in template.sites),
             template=template.name,
             eval=instance.eval,
         )
         yield GeneratedTask(task, template, instance)
-
-
-def _start_urls(template: TaskTemplate, instance: TaskInstance) -> Iterator[str]:
-    """Yield the start page of the task and the front pages of its other sites, each for a tab."""
-    first, *others = (f"__{site.upper()}__" for site in template.sites)
-    yield f"{first}{instance.start}"
-    yield from (f"{site}/" for site in others)
 
 
 def _instance_key(template: TaskTemplate, instance: TaskInstance) -> str:

@@ -42,7 +42,6 @@ class TaskInstance:
 
     slots: Mapping[str, str]  # values of the slots in the phrasings
     eval: EvalSpec
-    start: str = "/"  # path of the start page on the template's first site
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class TaskTemplate:
     """
 
     name: str  # group and topic: "shop/order-total"
-    # WebArena's names; the first has the start page, others are open in tabs.
+    # WebArena's names; the front page of the first is shown, those of others are open in tabs.
     sites: tuple[str, ...]
     phrasings: tuple[str, ...]  # at least five intents, with the slots in braces
     # Draws an instance; None if the draw gives no suitable task.

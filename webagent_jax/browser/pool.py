@@ -22,7 +22,6 @@ class PoolStats:
     contexts_opened: int  # fresh contexts
     contexts_reused: int  # cleared contexts that another episode reused
     contexts_live: int  # contexts in use now
-    actions: int  # actions executed
     launches: int  # Chromium launches
     crashes: int  # unexpected exits of Chromium
     recycles: int  # Chromium processes replaced for their age or memory
@@ -127,7 +126,6 @@ class BrowserPool:
             contexts_opened=sum(w.contexts_opened for w in self._workers),
             contexts_reused=sum(w.contexts_reused for w in self._workers),
             contexts_live=sum(self._num_sessions),
-            actions=sum(w.actions for w in self._workers),
             launches=sum(w.launches for w in self._workers),
             crashes=sum(w.crashes for w in self._workers),
             recycles=sum(w.recycles for w in self._workers),

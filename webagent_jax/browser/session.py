@@ -83,7 +83,6 @@ class Session:
         Returns:
             None on success, otherwise an error message for the agent.
         """
-        self._worker.actions += 1
         timeout = self._quiet_timeout + self._config.call_timeout
         if action.kind in _NAVIGATION_KINDS:
             timeout = self._quiet_timeout + self._config.navigation_timeout

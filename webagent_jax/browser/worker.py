@@ -73,7 +73,7 @@ class BrowserWorker:
             _POOLED_SECONDS, lambda handle: self._start_task(self._close_context(*handle))
         )
         self._memory_guard: asyncio.Task[None] | None = None
-        self.contexts_opened = self.contexts_reused = self.actions = 0
+        self.contexts_opened = self.contexts_reused = 0
         self.launches = self.crashes = self.recycles = 0
         self._thread.start()
 

@@ -177,21 +177,18 @@ def partition_spec(
     return PartitionSpec(*entries)
 
 
-def param_shardings(
-    params: Any, mesh: Mesh | AbstractMesh, rules: LogicalAxisRules = LOGICAL_AXIS_RULES
-) -> Any:
+def param_shardings(params: Any, mesh: Mesh | AbstractMesh) -> Any:
     """Return the shardings of params over a mesh.
 
     Args:
         params: params or their shapes.
         mesh: mesh to shard over.
-        rules: table from logical axes to mesh axes.
 
     Raises:
         ShardingError: a param does not divide over the mesh.
     """
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: _param_sharding(path, leaf.shape, mesh, rules), params
+        lambda path, leaf: _param_sharding(path, leaf.shape, mesh), params
     )
 
 
@@ -282,25 +279,19 @@ def constrain(x: Array, axes: tuple[str, ...], mesh: Mesh | None) -> Array:
     )
 
 
-def batch_sharding(
-    mesh: Mesh,
-    shape: tuple[int, ...],
-    rows_axis: int = 0,
-    rules: LogicalAxisRules = LOGICAL_AXIS_RULES,
-) -> NamedSharding:
+def batch_sharding(mesh: Mesh, shape: tuple[int, ...], rows_axis: int = 0) -> NamedSharding:
     """Return the sharding of a batch array: sharded over rows, replicated elsewhere.
 
     Args:
         mesh: mesh to shard over.
         shape: shape of the array.
         rows_axis: axis of the rows.
-        rules: table from logical axes to mesh axes.
 
     Raises:
         ShardingError: the rows do not divide over the mesh.
     """
     axes = tuple("rows" if i == rows_axis else "tokens" for i in range(len(shape)))
-    return NamedSharding(mesh, partition_spec(mesh, axes, shape, rules=rules, name="batch"))
+    return NamedSharding(mesh, partition_spec(mesh, axes, shape, name="batch"))
 
 
 def shardings_like_params(
@@ -329,11 +320,10 @@ def _param_sharding(
     path: tuple[Any, ...],
     shape: tuple[int, ...],
     mesh: Mesh | AbstractMesh,
-    rules: LogicalAxisRules,
 ) -> NamedSharding:
     names = tuple(part.key for part in path)
     if names[0] == "layers":
         axes: tuple[str, ...] = ("layers", *_LAYER_AXES[names[1], names[2]])
     else:
         axes = _OTHER_AXES[names[0]]
-    return NamedSharding(mesh, partition_spec(mesh, axes, shape, rules=rules, name="/".join(names)))
+    return NamedSharding(mesh, partition_spec(mesh, axes, shape, name="/".join(names)))

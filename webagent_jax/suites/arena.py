@@ -52,7 +52,7 @@ class ArenaSuite:
         self._by_name = {**self._tasks["train"], **self._tasks["test"]}
         self._pool = pool
         self._config = config
-        self._server = ArenaServerHandle(latency=latency)
+        self._server = ArenaServerHandle(latency)
 
     def task_names(self, split: Split) -> Sequence[str]:
         """Return the names of the tasks of a split."""

@@ -30,6 +30,7 @@ from webagent_jax.types import (
     Task,
 )
 
+_NUM_TEST_SEEDS = 1_000  # tasks per page in the test split
 VIEWPORT = (500, 400)  # CSS pixels; a page is 160 x 210, its pop-ups can be larger
 
 GRADED_PAGES = frozenset(
@@ -111,12 +112,11 @@ class MiniWob:
         pool: pool of browsers; the caller closes it.
         pages: page names such as `login-user`; empty for all pages.
         train_seeds: tasks per page in the training split, at most FIRST_TEST_SEED.
-        test_seeds: tasks per page in the test split.
         latency: seconds by which the site delays every response.
 
     Raises:
-        ConfigError: a page is unknown, a number of seeds is not valid, or the package `miniwob` is
-            not installed.
+        ConfigError: a page is unknown, `train_seeds` is not valid, or the package `miniwob` is not
+            installed.
         InfraError: the site does not start.
     """
 
@@ -125,13 +125,12 @@ class MiniWob:
         pool: BrowserPool,
         pages: Sequence[str] = (),
         train_seeds: int = 10_000,
-        test_seeds: int = 1_000,
         *,
         latency: float = 0.0,
     ) -> None:
         folder = _html_folder()
         self.pages = _resolve_pages(pages, available_pages=all_pages(folder))
-        self._seeds = _seed_ranges(train_seeds, test_seeds)
+        self._seeds = _seed_ranges(train_seeds, _NUM_TEST_SEEDS)
         self._pool = pool
         self._site = StaticSite(folder, latency)
 
@@ -312,8 +311,6 @@ def _seed_ranges(train: int, test: int) -> dict[Split, range]:
         raise ConfigError(
             f"suite.train_seeds_per_task={train} must be between 1 and {FIRST_TEST_SEED}"
         )
-    if test < 1:
-        raise ConfigError(f"test_seeds={test} must be at least 1")
     return task_seeds(train, test)
 
 
