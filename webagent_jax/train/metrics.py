@@ -58,7 +58,7 @@ def packing_metrics(forest: Forest, attention: str) -> dict[str, float]:
 def batch_metrics(batch: Batch) -> dict[str, float]:
     """Return episode counts, mean reward, lengths, and success per site of a batch.
 
-    Only counts are returned if no episode has a reward.
+    Without an episode with a reward, only counts and fractions of groups are returned.
     """
     scored = [e for e in batch.all_episodes if e.reward is not None]
     turns = [turn for e in scored for turn in e.turns]
