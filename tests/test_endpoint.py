@@ -271,14 +271,22 @@ def test_prompt_rejection_after_success_raises_infra_error(
     assert send_request(endpoint).text == "done"
 
 
-@pytest.mark.parametrize("fault", TRANSIENT_FAULTS)
-def test_fault_errors_do_not_contain_key(chat_server: ChatServer, fault: str) -> None:
-    if fault not in ("slow", "drip"):
-        body = TRANSIENT_FAULTS[fault].content + KEY.encode()
-        chat_server.replies = [dataclasses.replace(TRANSIENT_FAULTS[fault], body=body)]
-        with pytest.raises(ConfigError) as error:
-            send_request(make_endpoint(chat_server, retries=0))
-        assert KEY not in f"{error.value} {error.value.__cause__}"
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(KEY.encode(), 429),
+        Answer(KEY.encode(), 500),
+        Answer({"choices": [], "quote": KEY}),
+        Answer({"error": {"message": KEY}}),
+        Answer(KEY.encode(), 400),
+    ],
+)
+def test_errors_hide_key_that_endpoint_quotes(chat_server: ChatServer, answer: Answer) -> None:
+    chat_server.replies = [answer]
+    with pytest.raises(ConfigError) as error:
+        send_request(make_endpoint(chat_server, retries=0))
+    assert "***" in str(error.value)
+    assert KEY not in f"{error.value} {error.value.__cause__}"
 
 
 def test_http_client_hides_key_in_repr_and_errors() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Download, Page
 
 from tests.browser.conftest import BOTH_BROWSERS
 from webagent_jax.browser import BrowserPool, Session
@@ -64,6 +65,12 @@ class Listener:
 def click(session: Session, element_id: str) -> None:
     assert element_id in session.observe().elements
     assert session.act(Action(ActionKind.CLICK, element_id)) is None
+
+
+def _is_page_of(site: Any, tab: str) -> bool:
+    """Return whether the address and content of a tab are those of the site or of a blank page."""
+    blank = "about:blank <html><head></head><body></body></html>"
+    return tab == blank or tab.startswith(f"http://{site.origin}/ ")
 
 
 ListenerFactory = Callable[[], Listener]
@@ -215,6 +222,12 @@ def test_page_cannot_open_non_http_addresses(address: str, show: Show, site: Any
     for element_id in ("1", "3"):
         click(session, element_id)
         assert "still here" in session.observe().text
+    click(session, "2")
+
+    async def tab_contents(page: Page) -> list[str]:
+        return [f"{tab.url} {await tab.content()}" for tab in page.context.pages]
+
+    assert not [tab for tab in session.with_page(tab_contents) if not _is_page_of(site, tab)]
 
 
 def test_javascript_link_runs_in_its_page(show: Show, site: Any) -> None:
@@ -224,16 +237,31 @@ def test_javascript_link_runs_in_its_page(show: Show, site: Any) -> None:
     assert (observation.title, observation.url) == ("mine", f"http://{site.origin}/")
 
 
-def test_download_link_writes_no_file(show: Show, tmp_path: Path, monkeypatch: Any) -> None:
+def test_download_is_refused(show: Show, site: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    site.add_page("rm -rf", "/file")
     session = show("<p>still here</p><a href=/file download=evil.sh>Get</a>")
+    downloads: list[Download] = []
+
+    def record(download: Download) -> None:  # Playwright needs a function with attributes
+        downloads.append(download)
+
+    async def record_downloads(page: Page) -> None:
+        page.on("download", record)
+
+    async def failures(page: Page) -> list[str | None]:
+        return [await download.failure() for download in downloads]
+
+    session.with_page(record_downloads)
     click(session, "1")
     assert "still here" in session.observe().text
+    (failure,) = session.with_page(failures)
+    assert failure is not None
     assert not list(tmp_path.iterdir())
     assert not (Path.home() / "Downloads" / "evil.sh").exists()
 
 
-def test_service_workers_and_permissions_are_denied(show: Show) -> None:
+def test_service_workers_and_permissions_are_denied(show: Show, site: Any) -> None:
     session = show("x")
     registration = session.evaluate(
         "async () => { if (!navigator.serviceWorker) return 'none'; try { return Boolean(await "
@@ -241,6 +269,8 @@ def test_service_workers_and_permissions_are_denied(show: Show) -> None:
         "setTimeout(() => done(null), 1000))])) } catch { return 'refused' } }"
     )
     assert registration in ("none", "refused", False)
+    # The site has no such script, so an allowed registration would fail too, but after a request.
+    assert "/sw.js" not in site.requested_paths
     permissions = session.evaluate(
         "async () => { const found = []; for (const name of ['geolocation', 'notifications', "
         "'camera', 'microphone', 'clipboard-read', 'midi']) { const answer = await "

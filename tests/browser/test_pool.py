@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -189,6 +190,34 @@ def test_browser_crash_during_call_raises_infra_error(private_pool: BrowserPool,
     stats = private_pool.stats()
     assert (stats.crashes, stats.launches, stats.contexts_opened) == (1, 2, 2)
     assert stats.contexts_live == 0 and len(browser_pids()) == len(old_pids)
+
+
+@pytest.mark.browser
+def test_killed_driver_is_replaced(private_pool: BrowserPool, site: Any) -> None:
+    url = site.add_page("<p>fine</p>")
+    session = private_pool.session(origins=[site.origin])
+    session.goto(url)
+    old_pids = chromium_pids(private_pool)
+    os.kill(driver_pid(private_pool), signal.SIGKILL)
+    with pytest.raises(InfraError):
+        session.observe()
+    session.close()
+    for _ in range(2):
+        with private_pool.session(origins=[site.origin]) as new_session:
+            new_session.goto(url)
+            assert new_session.observe().text == "fine"
+    stats = private_pool.stats()
+    assert (stats.crashes, stats.launches, stats.contexts_live) == (1, 2, 0)
+    assert not {*old_pids} & {*chromium_pids(private_pool)}
+
+
+def driver_pid(pool: BrowserPool) -> int:
+    """Return the process of Playwright's driver, an ancestor of Chromium."""
+    (pid,) = chromium_pids(pool)
+    while b"run-driver" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        (parent,) = re.findall(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+        pid = int(parent)
+    return pid
 
 
 def chromium_pids(pool: BrowserPool) -> list[int]:

@@ -156,7 +156,8 @@ class EpisodeContext:
             timeout: seconds to wait at most.
 
         Raises:
-            InfraError: timeout, crash, closed browser, or an error of Playwright.
+            InfraError: timeout, crash, closed browser, an error of Playwright, or a malformed value
+                of the page.
         """
         self._last_call_failed = True  # reset on success
         # Waiting for the fault as well ends a call immediately at a crash, before its timeout.
@@ -174,6 +175,11 @@ class EpisodeContext:
         except PlaywrightError as error:
             message = to_well_formed(error.message)
             raise InfraError(f"the browser failed: {message}") from error
+        except (InfraError, ConfigError):
+            raise
+        # Pages return malformed values if they replace JSON.stringify or methods of Array.
+        except Exception as error:
+            raise InfraError(f"the page broke a script of the browser: {error!r}") from error
         self._last_call_failed = False
         return result
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Frame, Page
 
 from webagent_jax.browser import frames, injected
 from webagent_jax.config import BrowserConfig
-from webagent_jax.types import InfraError
 
 NO_PAGE = "chrome-error:"  # start of the address of a page that did not load
 _MAX_NODES = 20_000  # elements per observation
@@ -53,15 +51,11 @@ class Walk:
                 the page itself.
 
         Raises:
-            InfraError: the page replaced built-in functions that the scripts need.
+            Exception: the values are malformed, because the page replaced built-in functions.
         """
         result = await injected.call_json(
             document, "observe", {**self._limits, "frameBox": frame_box}
         )
-        with values_of_page():
-            await self._add(result)
-
-    async def _add(self, result: Mapping[str, Any]) -> None:
         self.title = self.title or str(result["title"])
         self.has_stopped |= result["hasStopped"]
         self.num_skipped += max(result["total"] - result["numVisited"], 0)
@@ -74,17 +68,9 @@ class Walk:
             frame = self._pending_frames.pop(entry.get("frame"), None)
             if frame is None:
                 continue
-            with contextlib.suppress(PlaywrightError, InfraError):  # a frame that was removed
+            # A frame may be removed, or break the scripts; then it has no entries.
+            with contextlib.suppress(Exception):
                 await self.collect(frame, entry["frameBox"])
-
-
-@contextlib.contextmanager
-def values_of_page() -> Iterator[None]:
-    """Raise InfraError if values of a page, which may replace JSON.stringify, are malformed."""
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InfraError(f"the page broke observe(): {error!r}") from error
 
 
 async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool]) -> Walk:

@@ -116,10 +116,8 @@ async def call_json(page: Page | Frame, function: str, *arguments: Any) -> Any:
         arguments: arguments of the function, as JSON values.
 
     Raises:
-        InfraError: the page replaced built-in functions that the scripts need, or was replaced.
+        InfraError: the page was replaced.
+        Exception: the page replaced JSON.stringify.
     """
     text = await call(page, function, *arguments)
-    try:
-        return json.loads(text) if text else None
-    except ValueError as error:
-        raise InfraError(f"the page broke {function}(): it answered {str(text)[:80]!r}") from error
+    return json.loads(text) if text else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from playwright.async_api import Page
 
 from webagent_jax.browser import compact, webarena_lite
-from webagent_jax.browser.dom_walk import Entry, values_of_page, walk
+from webagent_jax.browser.dom_walk import Entry, walk
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Element, Observation
 
@@ -29,14 +29,12 @@ async def observe(
         tabs: titles of all tabs if there are several.
 
     Raises:
-        InfraError: the page replaced built-in functions that the scripts need.
+        Exception: values are malformed, because the page replaced built-in functions.
     """
     traversal = await walk(page, config, allows)
-    with values_of_page():
-        lines, shown, is_complete = _RENDERERS[config.observation_format](
-            traversal.entries, config.max_observation_chars
-        )
-        elements = {entry["id"]: _element(entry) for entry in shown}
+    lines, elements, is_complete = _RENDERERS[config.observation_format](
+        traversal.entries, config.max_observation_chars
+    )
     is_complete = is_complete and not traversal.has_stopped
     if not is_complete:
         rest = (
@@ -51,7 +49,7 @@ async def observe(
         url=page.url,
         title=traversal.title,
         truncated=not is_complete,
-        elements=elements,
+        elements={entry["id"]: _element(entry) for entry in elements},
     )
 
 

@@ -174,9 +174,15 @@ class BrowserWorker:
                 context = await EpisodeContext.open(chromium.browser, spec, self._config)
                 chromium.contexts.add(context)
             except PlaywrightError as error:
+                # A killed driver leaves `is_connected` true and reports a closed target.
+                has_dead_driver = chromium.browser.is_connected() and "closed" in error.message
                 # An error of a Chromium that still runs would occur again.
-                if is_last_try or chromium.browser.is_connected():
+                if is_last_try or (chromium.browser.is_connected() and not has_dead_driver):
                     raise InfraError(f"no browser context: {error.message}") from error
+                if has_dead_driver and chromium is self._current:
+                    self.crashes += 1
+                    self._current = None
+                    self._retire(chromium)
                 continue
             finally:
                 chromium.num_opening_contexts -= 1

@@ -98,5 +98,8 @@ def _load_page(
     except ValueError as error:
         raise InfraError(f"the task needs a page that is not on its sites: {error}") from error
     status = session.evaluate(_STATUS)
+    # A page may replace performance.getEntriesByType.
+    if not isinstance(status, int):
+        raise InfraError(f"{url} has no status: the page answered {str(status)[:80]}")
     if status >= min_error_status:
         raise InfraError(f"{url} answered {status}")
