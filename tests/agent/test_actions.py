@@ -64,6 +64,7 @@ def test_parse_returns_action(response, action):
         ('do(action="Click", element="7") do(action="Click", element="8")', "several"),
         ('do(action="Fly", element="7")', "no action 'Fly'"),
         ('do(action="Click")', "needs element"),
+        ('do(action="Click", element=" ")', "needs element"),
         ('do(action="Type", element="7")', "needs argument"),
         ('do(action="Press")', "Press needs argument"),
         ('do(action="Goto", element="7")', "Goto needs argument"),

@@ -7,6 +7,7 @@ import pytest
 
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
+from webagent_jax.config import ConfigError
 from webagent_jax.types import Message
 
 
@@ -87,4 +88,14 @@ def test_tokenizer_without_chat_template_raises(tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
         (tmp_path / name).write_bytes((policy.resolve_dir("webagent-tiny") / name).read_bytes())
     with pytest.raises(ValueError, match="no chat template"):
+        ChatTokenizer(tmp_path)
+
+
+def test_damaged_tokenizer_raises_config_error(tmp_path):
+    source = policy.resolve_dir("webagent-tiny")
+    for name in ("tokenizer_config.json", "config.json", "chat_template.jinja"):
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    content = (source / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(content[: len(content) // 2])
+    with pytest.raises(ConfigError, match=r"cannot be read .*; copy its files again"):
         ChatTokenizer(tmp_path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -228,3 +230,12 @@ def test_observation_formats_contain_same_text() -> None:
 
 def element_id(page: Observation, name: str) -> str:
     return next(i for i, element in page.elements.items() if element.name == name)
+
+
+def test_suite_starts_server_again_if_it_was_killed(pool: BrowserPool) -> None:
+    with closing(ArenaSuite(pool, ["shop"])) as suite:
+        task = suite.tasks("test")[0]
+        os.kill(suite._server._process.pid, signal.SIGKILL)
+        suite._server._process.wait()
+        with closing(suite.make_env(task)) as environment:
+            assert environment.reset().observation.elements

@@ -290,3 +290,18 @@ def test_failed_write_leaves_existing_demonstrations(demos_dir: Path) -> None:
         demos.write(demos_dir, fail(), overwrite=True)
     assert shard_path(demos_dir).read_bytes() == content
     assert [path.name for path in demos_dir.iterdir()] == ["webagent_demos"]
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (Action(ActionKind.EXIT), True),
+        (Action(ActionKind.TYPE, "1", "tea </b> \\"), True),
+        (Action(ActionKind.TYPE, "1", "x" * 20_000), False),
+        (Action(ActionKind.TYPE, "1", "<answer>"), False),
+        (ParseError("odd"), False),
+    ],
+)
+def test_only_actions_that_can_be_stored_are_demonstrations(action, expected) -> None:
+    turn = dataclasses.replace(episode(1).turns[0], action=action)
+    assert demos.has_only_actions(dataclasses.replace(episode(1), turns=(turn,))) is expected

@@ -249,6 +249,10 @@ def test_unsupported_config_error_names_field(field, value, tmp_path):
     [
         ('{"architectures": ["LlamaForCausalLM"], "vocab', r"config.json is damaged"),
         ("[]", r"config.json is damaged"),
+        (
+            '{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 0, "rope_theta": 1.0}',
+            "num_attention_heads=0 must be at least 1",
+        ),
         ('{"architectures": ["LlamaForCausalLM"]}', "has no field 'num_attention_heads'"),
     ],
 )

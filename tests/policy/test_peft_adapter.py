@@ -331,3 +331,20 @@ def test_adapter_in_package_solves_held_out_tasks(tmp_path, monkeypatch):
     report = evaluate(cfg, tmp_path)
     assert report.n == 15
     assert report.success_rate > 0.8
+
+
+@pytest.mark.parametrize("bases", [{"a": "a"}, {"a": "b", "b": "a"}], ids=["itself", "cycle"])
+@pytest.mark.timeout(60)
+def test_adapter_that_is_its_own_base_raises_config_error(tmp_path, bases):
+    for name, base in bases.items():
+        (tmp_path / name).mkdir()
+        content = {
+            "peft_type": "LORA",
+            "r": 2,
+            "lora_alpha": 4,
+            "base_model_name_or_path": str(tmp_path / base),
+        }
+        (tmp_path / name / peft_adapter.CONFIG_FILE).write_text(json.dumps(content))
+    for function in (policy.resolve_dir, policy.adapter_chain):
+        with pytest.raises(ConfigError, match="is the adapter itself"):
+            function(tmp_path / "a")

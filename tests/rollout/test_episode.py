@@ -11,8 +11,17 @@ import pytest
 from tests.rollout.fakes import TASK, FakeEnv, FakeSampler
 from webagent_jax import learn, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
+from webagent_jax.config import ConfigError
 from webagent_jax.rollout import EngineAgent, EpisodeConfig, ExpertAgent, run_episode
-from webagent_jax.types import Action, ActionKind, Completion, Decision, Outcome, ParseError
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Completion,
+    Decision,
+    InfraError,
+    Outcome,
+    ParseError,
+)
 
 PRESS = '<think> go </think> <answer> do(action="Click", element="1") </answer>'
 MISS = '<think> go </think> <answer> do(action="Click", element="9") </answer>'
@@ -208,3 +217,31 @@ def test_files_of_environment_are_part_of_episode(tokenizer, episode_config):
     assert episode.files == {"pressed.txt": b"2"}
     episode, _ = run(tokenizer, episode_config, [PRESS])
     assert episode.files == {}
+
+
+def test_failed_screenshots_keep_reward(tokenizer, episode_config):
+    class Environment(FakeEnv):
+        def screenshot(self):
+            raise InfraError("a font does not load")
+
+    config = dataclasses.replace(episode_config, keep_screenshots=True)
+    episode, _ = run(tokenizer, config, [PRESS], Environment())
+    assert (episode.outcome, episode.reward) == (Outcome.SUCCESS, 1.0)
+    assert episode.turns[0].screenshot is episode.final_screenshot is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        (Action(ActionKind.CLICK, "1"), "the expert of .* raised AttributeError.*fix the function"),
+        (None, "the expert of .* raised TypeError.*fix the function"),
+    ],
+)
+def test_error_in_code_of_expert_is_config_error(tokenizer, episode_config, decision, message):
+    class Suite:
+        def make_expert(self, task, start):
+            yield decision or len(decision)
+
+    agent = ExpertAgent(Suite(), tokenizer, thinking=True)
+    with pytest.raises(ConfigError, match=message):
+        run_episode(FakeEnv(), agent, TASK, episode_config)

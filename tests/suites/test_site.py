@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -257,3 +258,21 @@ def test_malformed_origin_raises_config_error(pool, tmp_path):
     with pytest.raises(ConfigError, match=r"'cdn\.example' must read host:port"):
         pool.session(origins=suite._origins)
     suite.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def f(pool, config):\n    return missing", "raised NameError.*broken.py:2"),
+        ("def f(pool, config:", "importing broken failed: SyntaxError"),
+        ("1 / 0", "importing broken failed: ZeroDivisionError"),
+    ],
+)
+def test_error_in_module_of_factory_is_config_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
+    (tmp_path / "broken.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    with pytest.raises(ConfigError, match=message):
+        registry.make_suite(SuiteConfig(factory="broken:f"), BrowserConfig(), None, print)

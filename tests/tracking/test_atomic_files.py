@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from webagent_jax.config import ConfigError
 from webagent_jax.tracking import atomic_files
 
 
@@ -35,3 +36,10 @@ def test_failed_write_leaves_old_content_and_no_other_file(tmp_path: Path, monke
         atomic_files.write_bytes(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_damaged_line_of_log_raises_config_error(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b'{"a": 1}\n\0\0\n{"a": 2}\n')
+    with pytest.raises(ConfigError, match=r"log.jsonl, line 2 is not valid JSON .*remove it"):
+        list(atomic_files.read_jsonl(log))

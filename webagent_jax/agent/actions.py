@@ -180,9 +180,9 @@ def _build(function: str, arguments: dict[str, str]) -> Action | ParseError:
     if kind is None:
         names = ", ".join(k.value for k in ActionKind)
         return ParseError(f"there is no action {name[:50]!r}; the actions are: {names}")
-    element, value = arguments.get("element"), arguments.get("argument")
+    element, value = arguments.get("element", "").strip(), arguments.get("argument")
     if kind in _NEEDS_ELEMENT and not element:
         return ParseError(f'{kind.value} needs element="...", the number of an element')
     if kind in _NEEDS_VALUE and value is None:
         return ParseError(f'{kind.value} needs argument="..."')
-    return Action(kind, element.strip() if element else None, value)
+    return Action(kind, element or None, value)

@@ -60,9 +60,14 @@ class ChatTokenizer:
                 "save the tokenizer there with transformers, as a fast tokenizer"
             )
         # split_special_tokens: text that spells a control token is encoded as ordinary characters.
-        self._tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(
-            str(directory), split_special_tokens=True
-        )
+        try:
+            self._tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(
+                str(directory), split_special_tokens=True
+            )
+        except Exception as error:  # of many types: truncated JSON, unknown parts, missing fields
+            raise ConfigError(
+                f"the tokenizer at {directory} cannot be read ({error!r}); copy its files again"
+            ) from error
         if not self._tokenizer.chat_template:
             raise ConfigError(
                 f"the tokenizer at {directory} has no chat template; "

@@ -94,6 +94,11 @@ class ArenaServerHandle:
             self._process.kill()
             self._process.wait(_STOP_TIMEOUT_SECONDS)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process of the server has ended."""
+        return self._process.poll() is not None
+
     def __enter__(self) -> ArenaServerHandle:
         return self
 

@@ -159,9 +159,15 @@ def write(
         target = directory / new.name / str(new.version)
         target.parent.mkdir(exist_ok=True)
         # Two renames, so that demonstrations are missing at `target` only for an instant.
+        old = Path(new_directory) / "old"
         if (existing := _dataset_dir(directory)) is not None:
-            existing.rename(Path(new_directory) / "old")
-        Path(new.data_dir).rename(target)
+            existing.rename(old)
+        try:
+            Path(new.data_dir).rename(target)
+        except BaseException:  # such as Ctrl-C
+            if existing is not None and not target.exists():
+                old.rename(existing)
+            raise
 
 
 def read(directory: Path) -> Demonstrations:
@@ -271,7 +277,8 @@ def _demo_turn(row: Mapping[str, Any]) -> DemoTurn:
         truncated=bool(row["truncated"]),
     )
     action = actions.parse(row["action"].decode())
-    assert isinstance(action, Action), action  # `write` stores the output of `format_action`
+    if not isinstance(action, Action):  # only of datasets that `write` has not written
+        raise DemosError(f"a demonstration contains an invalid action: {action.reason[:200]}")
     # Version 1.0.0 has no mistakes.
     is_mistake = bool(row.get("is_mistake", False))
     return DemoTurn(observation, Decision(row["thought"].decode(), action, is_mistake=is_mistake))

@@ -8,6 +8,7 @@ import numpy as np
 
 from webagent_jax.agent import ChatTokenizer, PromptFormat, actions, build_messages, format_response
 from webagent_jax.types import (
+    Action,
     Completion,
     Decision,
     Episode,
@@ -41,8 +42,16 @@ class Demonstration:
 
 
 def has_only_actions(episode: Episode) -> bool:
-    """Return whether all responses parse; a policy may succeed despite parse errors."""
-    return not any(isinstance(turn.action, ParseError) for turn in episode.turns)
+    """Return whether all responses have actions that a demonstration can store.
+
+    A policy may succeed despite parse errors, or with a value that is too long or contains a tag,
+    so that the formatted action would not parse.
+    """
+    return all(
+        isinstance(turn.action, Action)
+        and isinstance(actions.parse(actions.format_action(turn.action)), Action)
+        for turn in episode.turns
+    )
 
 
 def from_episode(episode: Episode) -> Demonstration:

@@ -93,7 +93,7 @@ class HttpClient:
                 data = to_well_formed(json.loads(_read(response, deadline)))
         except urllib.error.HTTPError as error:
             raise self._fault(error, deadline) from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             # ValueError includes a body that is not JSON, such as the error page of a proxy.
             raise TransientError(self._quote(f"{type(error).__name__}: {error}")) from error
         match data:

@@ -137,8 +137,14 @@ class _GGUFFile:
         return tensor in self._tensors
 
     def num_rows(self, tensor: str) -> int:
-        """Return the length of the outermost axis of a tensor."""
+        """Return the length of the outermost axis of a tensor.
+
+        Raises:
+            ValueError: there is no such tensor.
+        """
         # GGUF lists the innermost axis first.
+        if tensor not in self:
+            raise ValueError(f"the GGUF file has no tensor {tensor}: choose one with weights")
         return int(self._tensors[tensor].shape[-1])
 
     def read(self, name: str) -> Weight:

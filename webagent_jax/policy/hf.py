@@ -55,7 +55,8 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
     if gguf_file:
         return imported_dir(gguf_file)
     if peft_adapter.is_adapter(directory):
-        # The base may be anything that this function accepts.
+        # The base may be anything that this function accepts, except the adapter itself.
+        adapter_chain(directory)
         base_name = peft_adapter.read_config(directory)["base_model_name_or_path"]
         base = resolve_dir(base_name, download=download, needs_weights=needs_weights)
         has_base = needs_weights or is_policy_dir(base_name)
@@ -75,9 +76,18 @@ def adapter_chain(path: str | Path) -> tuple[list[Path], str]:
     Returns:
         Adapters, the last one first; empty for a policy without adapters. Then the policy path
         that the others modify.
+
+    Raises:
+        ConfigError: an adapter is its own base, or that of its base.
     """
-    adapters, name = [], str(path)
+    adapters: list[Path] = []
+    name = str(path)
     while peft_adapter.is_adapter(directory := _locate(name, needs_weights=False)):
+        if directory.resolve() in [adapter.resolve() for adapter in adapters]:
+            raise ConfigError(
+                f"the base of the adapter {directory} is the adapter itself: set "
+                f"base_model_name_or_path in its {peft_adapter.CONFIG_FILE} to a model"
+            )
         adapters.append(directory)
         name = peft_adapter.read_config(directory)["base_model_name_or_path"]
     return adapters, name

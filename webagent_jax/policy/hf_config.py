@@ -60,6 +60,8 @@ def _parse(file: Path, raw: Raw) -> ModelConfig:
             raise ConfigError(f"{file}: {name}={raw[name]!r} is not supported, only {value!r}")
     theta, scaling = _rope(file, raw)
     heads = raw["num_attention_heads"]
+    if not isinstance(heads, int) or heads < 1:
+        raise ConfigError(f"{file}: num_attention_heads={heads!r} must be at least 1")
     return ModelConfig(
         vocab_size=raw["vocab_size"],
         d_model=raw["hidden_size"],

@@ -15,6 +15,7 @@ from webagent_jax.config import ConfigError, ExpertThoughts
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.rollout.episode import faults_as_infra
 from webagent_jax.seeds import RandomStream
+from webagent_jax.suites.user_code import convert_user_errors
 from webagent_jax.types import (
     AgentRequest,
     Completion,
@@ -181,20 +182,24 @@ class ExpertAgent:
         """Return the next response of the expert.
 
         Raises:
-            ConfigError: the task has no expert.
+            ConfigError: the task has no expert, or its code has an error.
             InfraError: the expert ended, or it failed on the observation.
         """
         is_first = self._expert is None
         if self._expert is None:
             self._expert = self._make_expert(request)
             self._quoter = prompts.TaskQuoter(request.intent)
-        try:
-            # An expert is a generator: next() returns its first decision, send() each later one.
-            decision = next(self._expert) if is_first else self._expert.send(request.observation)
-        except (StopIteration, LookupError, ValueError) as error:
-            raise InfraError(f"the expert of {request.task.id} failed: {error!r}") from error
-        thought = self._quoter.thought(decision.intent_phrase, decision.thought)
-        text = prompts.format_response(thought, decision.action, self._thinking)
+        name = f"the expert of {request.task.id}"
+        with convert_user_errors(name):
+            try:
+                # An expert is a generator: next() returns its first decision, send() the others.
+                decision = (
+                    next(self._expert) if is_first else self._expert.send(request.observation)
+                )
+            except (StopIteration, LookupError, ValueError) as error:
+                raise InfraError(f"{name} failed: {error!r}") from error
+            thought = self._quoter.thought(decision.intent_phrase, decision.thought)
+            text = prompts.format_response(thought, decision.action, self._thinking)
         completion = _encode_completion(self._tokenizer, text, "stop")
         return replace(completion, is_mistake=decision.is_mistake)
 

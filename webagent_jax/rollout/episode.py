@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -188,7 +188,12 @@ class _EpisodeRunner:
         )
 
     def _take_screenshot(self) -> bytes | None:
-        return self._environment.screenshot() if self._config.keep_screenshots else None
+        if not self._config.keep_screenshots:
+            return None
+        # The episode and its reward do not depend on it: a font that never loads delays it forever.
+        with suppress(InfraError):
+            return self._environment.screenshot()
+        return None
 
     def _add_seconds(self, phase: str, parts: Mapping[str, float]) -> None:
         """Add the timings that the environment reports for a phase; `phase` includes them."""

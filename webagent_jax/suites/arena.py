@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -52,6 +53,8 @@ class ArenaSuite:
         self._by_name = {**self._tasks["train"], **self._tasks["test"]}
         self._pool = pool
         self._config = config
+        self._latency = latency
+        self._lock = threading.Lock()  # held while a server that has ended is replaced
         self._server = ArenaServerHandle(latency)
 
     def task_names(self, split: Split) -> Sequence[str]:
@@ -74,14 +77,15 @@ class ArenaSuite:
             InfraError: the server or the browser fails.
         """
         # The world exists before its session, because its slot is the origin of the session.
-        world = self._server.new()
+        server = self._running_server()
+        world = server.new()
         try:
-            origins = [self._server.origin(world)]
+            origins = [server.origin(world)]
             session = self._pool.session(origins=origins, viewport=VIEWPORT, reuse=True)
         except BaseException:
-            self._server.drop(world)
+            server.drop(world)
             raise
-        return ArenaEnvironment(self._server, world, session, task)
+        return ArenaEnvironment(server, world, session, task)
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the expert of the task's template.
@@ -91,6 +95,14 @@ class ArenaSuite:
         """
         generated = self._by_name[_task_name(task)]
         return generated.template.expert(generated.instance.slots, reset_result.observation)
+
+    def _running_server(self) -> ArenaServerHandle:
+        """Return the server, started again if it has ended."""
+        with self._lock:
+            if self._server.has_ended:
+                self._server.close()
+                self._server = ArenaServerHandle(self._latency)
+            return self._server
 
     def close(self) -> None:
         """Stop the server."""

@@ -196,7 +196,7 @@ def read_verdict(response: str, allowed_verdicts: Sequence[str]) -> str:
     """
     try:
         value = json.loads(response)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Models without support for JSON schemas may respond with the verdict alone.
         value = response
     verdict = value.get("verdict") if isinstance(value, dict) else value

@@ -19,6 +19,7 @@ from webagent_jax.suites.gym_suite import GymSuite
 from webagent_jax.suites.infinity import Infinity
 from webagent_jax.suites.infinity import catalog as infinity_catalog
 from webagent_jax.suites.miniwob import MiniWob
+from webagent_jax.suites.user_code import convert_user_errors
 from webagent_jax.suites.webarena import WebArena, catalog
 from webagent_jax.types import Split, Suite, Task
 
@@ -47,7 +48,8 @@ def make_suite(
         # A gymnasium environment needs no browser pool.
         if not _has_required_parameter(factory):
             return GymSuite(factory, config)
-        return cast(Suite, factory(pool, config))
+        with convert_user_errors(f"suite.factory={config.factory!r}"):
+            return cast(Suite, factory(pool, config))
     # Only embedded sites can delay their responses.
     latency = config.response_delay_ms / 1000
     match config.name:
@@ -140,6 +142,10 @@ def load_factory(spec: str) -> SuiteFactory:
         raise ConfigError(
             f"suite.factory={spec!r}: there is no module {module_name!r} in {os.getcwd()} or in an "
             "installed package: start the launcher in the folder that contains it"
+        ) from error
+    except Exception as error:  # of the module itself
+        raise ConfigError(
+            f"suite.factory={spec!r}: importing {module_name} failed: {error!r}"
         ) from error
     factory = getattr(module, function_name, None)
     if not callable(factory):

@@ -98,7 +98,7 @@ def read_jsonl(path: Path) -> Iterator[Any]:
     """Yield the records of a log; skip an incomplete last line with a warning.
 
     Raises:
-        ValueError: another line is not valid JSON; the message names file and line.
+        ConfigError: another line is not valid JSON; the message names file and line.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -109,7 +109,9 @@ def read_jsonl(path: Path) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise ValueError(f"{path}, line {number} is not valid JSON: {error}") from error
+                raise ConfigError(
+                    f"{path}, line {number} is not valid JSON ({error}); remove it to continue"
+                ) from error
 
 
 def _truncate_incomplete_line(path: Path) -> None:

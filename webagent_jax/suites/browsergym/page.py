@@ -15,6 +15,8 @@ from webagent_jax.types import Action, ActionKind, Element, Observation
 
 Node = Mapping[str, Any]
 
+_MAX_DIGITS = 10  # of the number of a tab; Python refuses to convert more than 4,300
+
 _KINDS = {
     "button": "button",
     "link": "link",
@@ -67,7 +69,8 @@ def to_browsergym_action(action: Action) -> str:
         case ActionKind.SWITCH_TAB:
             # Another value stays a text, so that the agent receives the error of BrowserGym.
             number = (action.value or "").strip()
-            return f"tab_focus({int(number) if number.isdecimal() else text})"
+            is_number = number.isdecimal() and len(number) <= _MAX_DIGITS
+            return f"tab_focus({int(number) if is_number else text})"
         case ActionKind.WAIT:
             return "noop(1000)"
         case ActionKind.PRESS:

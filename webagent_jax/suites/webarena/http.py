@@ -40,7 +40,7 @@ class HttpResponse:
         """
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InfraError(
                 f"{self.url.partition('?')[0]} did not return JSON: {error}"
             ) from error

@@ -239,7 +239,7 @@ def _parse_container(text: str) -> dict[str, Any] | list[Any] | None:
     """Return the JSON object or list that a text contains; None for anything else."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # thousands of brackets
         return None
     return value if isinstance(value, dict | list) else None
 
