@@ -32,6 +32,8 @@ def origin() -> Iterator[str]:
                 return self._send(b'{"count": 3}', "application/json; charset=utf-8")
             if self.path == "/logo.png":
                 return self._send(b"", "image/png")
+            if self.path == "/malformed":
+                return self._send(b"x", "text/html", location="http://[")
             return self._send(_PAGE.encode(), "text/html; charset=utf-8")
 
         def do_POST(self) -> None:
@@ -43,8 +45,10 @@ def origin() -> Iterator[str]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def _send(self, body: bytes, content_type: str) -> None:
+        def _send(self, body: bytes, content_type: str, location: str = "") -> None:
             self.send_response(200)
+            if location:
+                self.send_header("Location", location)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -138,6 +142,13 @@ def test_log_contains_requests_without_response(pool: BrowserPool, origin: str) 
         entry = session.network_log()[-1]
     assert entry["request"]["url"] == "http://elsewhere.invalid/x"
     assert entry["response"]["status"] == -1
+
+
+def test_log_contains_malformed_location(pool: BrowserPool, origin: str) -> None:
+    with pool.session(origins=[origin], log_network=True) as session:
+        session.goto(f"http://{origin}/malformed")
+        (entry,) = session.network_log()
+    assert entry["response"]["redirectURL"] == "http://["
 
 
 def test_log_is_empty_by_default(pool: BrowserPool, origin: str) -> None:

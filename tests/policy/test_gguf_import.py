@@ -296,6 +296,14 @@ def test_import_rejects_unsupported_files(tmp_path):
     assert not (tmp_path / "hf").exists()
 
 
+def test_import_rejects_file_without_tensors(tmp_path, monkeypatch):
+    file = tmp_path / "vocabulary.gguf"
+    monkeypatch.setattr(gguf.GGUFWriter, "add_tensor", lambda *args, **options: None)
+    write_gguf(file, "llama", Type.F32)
+    with pytest.raises(ValueError, match="choose one with weights"):
+        gguf_import.import_gguf(file, tmp_path / "hf")
+
+
 def test_file_and_directory_are_policy_paths(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "files" / "tiny-q8_0.gguf"

@@ -40,6 +40,7 @@ DATA = Path(__file__).with_name("data") / "webarena_lite_test.json"
         ('["a, b", "c"]', "RETRIEVE", "string", "SUCCESS", ["a, b", "c"]),
         ('{"min": 1}', "RETRIEVE", "object", "SUCCESS", [{"min": 1}]),
         ("", "RETRIEVE", "string", "SUCCESS", []),
+        ("[" * 99_999, "RETRIEVE", "string", "SUCCESS", ["[" * 99_999]),
         ("000170", "RETRIEVE", "string", "SUCCESS", ["000170"]),
         ("done", "MUTATE", "", "SUCCESS", None),
         ("", "NAVIGATE", "", "SUCCESS", None),

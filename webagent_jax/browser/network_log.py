@@ -201,7 +201,7 @@ def _entry(
             ],
             "content": {"size": -1, "mimeType": _header(response_headers, "content-type")},
             # HAR requires the URL, not the header, which may be relative.
-            "redirectURL": urljoin(request.url, location) if location else "",
+            "redirectURL": _join(request.url, location) if location else "",
             "headersSize": -1,
             "bodySize": -1,
         },
@@ -216,6 +216,13 @@ def _entry(
     if body is not None:
         entry["response"]["content"] |= {"size": len(body.encode()), "text": body}
     return entry
+
+
+def _join(base: str, location: str) -> str:
+    try:
+        return urljoin(base, location)
+    except ValueError:  # such as "http://["
+        return location
 
 
 def _header(headers: list[Any], name: str) -> str:
