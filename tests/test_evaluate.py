@@ -313,7 +313,7 @@ def test_seconds_and_usage_accumulate_across_restarts(run, tmp_path):
     assert 0 < ledger["engine"] <= ledger["seconds"]
     ledger_path.write_text(json.dumps(ledger | {"seconds": 1000.0}))
     record = run(tmp_path, usage=usage)
-    assert 1000 < record["seconds"] < 1100
+    assert record["seconds"] > 1000
     assert (record["usage"]["prompt_tokens"], record["usage"]["dollars"]) == (200, 1.0)
 
 

@@ -47,9 +47,10 @@ def is_descendant(pid: int) -> bool:
 
 
 @pytest.fixture
-def private_pool() -> Iterator[BrowserPool]:
-    """Return a pool for tests that break it."""
-    with BrowserPool(BrowserConfig(call_timeout=30.0)) as browser_pool:
+def private_pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
+    """Return a pool for tests that break it; the parameter is its call timeout in seconds."""
+    call_timeout = getattr(request, "param", 30.0)
+    with BrowserPool(BrowserConfig(call_timeout=call_timeout)) as browser_pool:
         yield browser_pool
 
 
@@ -167,6 +168,8 @@ def test_failing_script_raises_infra_error(show: Show) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.timeout(120)  # a crash ends the call long before its timeout
+@pytest.mark.parametrize("private_pool", [3600.0], indirect=True)
 def test_browser_crash_during_call_raises_infra_error(private_pool: BrowserPool, site: Any) -> None:
     url = site.add_page("<p>fine</p>")
     session = private_pool.session(origins=[site.origin])
@@ -176,10 +179,8 @@ def test_browser_crash_during_call_raises_infra_error(private_pool: BrowserPool,
         0.5, lambda: [os.kill(pid, signal.SIGKILL) for pid in chromium_pids(private_pool)]
     )
     timer.start()
-    start = time.monotonic()
     with pytest.raises(InfraError, match="crashed or was killed"):
         session.evaluate("new Promise(() => 0)")
-    assert time.monotonic() - start < 15
     timer.join()
     with pytest.raises(InfraError):
         session.observe()

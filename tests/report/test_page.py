@@ -279,7 +279,6 @@ def test_mark_covers_target_element(page: Page) -> None:
 def test_page_escapes_web_content(page: Page) -> None:
     show(page, "episode=update-1/1")
     expect(page.locator("#episode .observation li").nth(1)).to_have_text(INJECTION)
-    expect(page).to_have_title(page.title())
     assert page.title() != "owned"
     assert (
         page.evaluate("document.querySelectorAll('.observation img, .observation script').length")

@@ -346,14 +346,17 @@ def test_second_problem_of_document_gives_zero_reward(suite: MiniWob) -> None:
 def test_only_seeded_problem_is_rewarded(suite: MiniWob, count: int) -> None:
     stride = 3 if count < len(suite.pages) else 1
     pages = [suite.pages[stride * i % len(suite.pages)] for i in range(count)]
-    run_parallel(
+    # Random clicks solve some tasks of these pages.
+    pages[::2] = [_EASY_PAGES[i % len(_EASY_PAGES)] for i in range(len(pages[::2]))]
+    rewarded = run_parallel(
         lambda i: act_randomly(suite, suite.task(pages[i], "train", i), random.Random(i)),
         range(count),
     )
+    assert any(rewarded)
 
 
-def act_randomly(suite: MiniWob, task: Task, rng: random.Random) -> None:
-    """Take random actions, and check that a reward is of the seeded problem.
+def act_randomly(suite: MiniWob, task: Task, rng: random.Random) -> bool:
+    """Take random actions, check that a reward is of the seeded problem, and return if it came.
 
     In half of the episodes some actions bypass the environment, which would reject them.
     """
@@ -384,7 +387,8 @@ def act_randomly(suite: MiniWob, task: Task, rng: random.Random) -> None:
             observation = environment.step(action).observation
             if environment.compute_reward(None) > 0.0:
                 assert session.evaluate("() => window.holdsSeeded"), task.id
-                return
+                return True
+        return False
     finally:
         environment.close()
 

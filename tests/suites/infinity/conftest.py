@@ -20,14 +20,14 @@ from webagent_jax.suites.infinity import Infinity
 SHARED = Path(__file__).parents[4] / "shared" / "third_party" / "webarena-infinity"
 
 # An app with the protocol of the real ones. It inserts a note as HTML and stores its state in the
-# browser: the note and the number of clicks on a button.
+# browser: the note and the number of clicks on a button. With `var`, frames can reach both.
 NOTES_PAGE = """<!doctype html><title>Notes</title><link rel=stylesheet href=css/styles.css>
 <input aria-label=Note><button id=add>Add</button><button id=count>Count</button><div id=note></div>
 <script src=js/app.js></script>"""
 NOTES_SCRIPT = """
 const stored = localStorage.getItem("state");
-const state = stored ? JSON.parse(stored) : { note: "", count: 0, date: new Date().toISOString() };
-const push = () => {
+var state = stored ? JSON.parse(stored) : { note: "", count: 0, date: new Date().toISOString() };
+var push = () => {
   localStorage.setItem("state", JSON.stringify(state));
   fetch("/api/state", { method: "PUT", body: JSON.stringify(state) });
 };

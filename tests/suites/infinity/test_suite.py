@@ -20,11 +20,14 @@ from webagent_jax.types import Action, ActionKind, InfraError, Observation
 pytestmark = pytest.mark.browser
 
 # Each inserted text would pay if its script ran or its address were served.
-INSERTED_HTML = (
+INSERTED_SCRIPTS = (
     "<img src=x onerror=\"state.note = 'tea'; push()\">",
     "<iframe srcdoc=\"<script>parent.state.note = 'tea'; parent.push()</script>\"></iframe>",
-    "<svg onload=\"state.note = 'tea'; push()\"></svg>",
+    "<details open ontoggle=\"state.note = 'tea'; push()\">x</details>",
     "<a href=\"javascript:state.note = 'tea'; push()\">follow me</a>",
+)
+INSERTED_HTML = (
+    *INSERTED_SCRIPTS,
     "<style>@import '/api/reset';</style><form action=/api/reset method=post><button>follow me",
 )
 
@@ -63,6 +66,14 @@ def add_note(environment: InfinityEnvironment, page: Observation, text: str) -> 
     return click(environment, environment.step(action).observation, "Add")
 
 
+def insert(environment: InfinityEnvironment, html: str) -> None:
+    """Add a note with HTML, and follow its link or press its button."""
+    page = add_note(environment, environment.reset().observation, html)
+    assert bool(find(page, "follow me")) == ("follow me" in html)
+    if "follow me" in html:
+        click(environment, page, "follow me")
+
+
 def test_reward_is_verdict_on_state(suite: Infinity) -> None:
     with open_environment(suite, "notes/task_e1") as environment:
         result = environment.reset()
@@ -86,22 +97,21 @@ def test_state_survives_reload(environment: InfinityEnvironment) -> None:
 
 @pytest.mark.parametrize("html", INSERTED_HTML)
 def test_inserted_html_runs_no_script(environment: InfinityEnvironment, html: str) -> None:
-    page = add_note(environment, environment.reset().observation, html)
-    if find(page, "follow me"):
-        click(environment, page, "follow me")
-    assert json.loads(environment.read_state())["note"] in (html, "")
+    insert(environment, html)
+    assert json.loads(environment.read_state())["note"] == html
     assert environment.compute_reward(None) == 0.0
 
 
+@pytest.mark.parametrize("html", INSERTED_SCRIPTS)
 def test_inserted_script_pays_without_policy(
-    pool: BrowserPool, small_checkout: Path, monkeypatch: pytest.MonkeyPatch
+    pool: BrowserPool, small_checkout: Path, monkeypatch: pytest.MonkeyPatch, html: str
 ) -> None:
     monkeypatch.setattr(server, "_CONTENT_SECURITY_POLICY", "")
     with (
         open_suite(pool, small_checkout) as suite,
         open_environment(suite, "notes/task_h1") as environment,
     ):
-        add_note(environment, environment.reset().observation, INSERTED_HTML[0])
+        insert(environment, html)
         assert environment.compute_reward(None) == 1.0
 
 
