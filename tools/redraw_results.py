@@ -176,6 +176,10 @@ def summary() -> str:
             "arena_few_demos/bc",
             "arena_few_demos/grpo",
         ),
+        "SmolLM2-135M, the same, seed 1 of M-GRPO": (
+            "arena_few_demos/bc",
+            "arena_few_demos/grpo_seed1",
+        ),
     }
     tiny = load_runs("quickstart")
     stages: dict[str, list[list[Json]]] = {
@@ -541,25 +545,46 @@ def miniwob_rl() -> str:
     return table_of(header, rows)
 
 
-def short_rl(*folders: str) -> str:
+def short_rl(folder: str) -> str:
     """Return the table of BC and M-GRPO, sampled and greedy, in pairs.
 
     Args:
-        folders: folders of the two runs in docs/results/, one per seed.
+        folder: folder of the two runs in docs/results/.
     """
-    seeds = [{run.name: run for run in load_runs(folder)} for folder in folders]
+    runs = {run.name: run for run in load_runs(folder)}
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
-        baselines, candidates = (
-            [runs[stage].evals[name] for runs in seeds] for stage in STAGES[1:]
+        baseline, candidate = (runs[run].evals[name] for run in STAGES[1:])
+        rows.append(
+            [title, interval(baseline), interval(candidate), gain_over(baseline, candidate)]
         )
-        for seed, (baseline, candidate) in enumerate(zip(baselines, candidates, strict=True)):
-            if len(seeds) > 1:
-                cells = [interval(baseline), interval(candidate), gain_over(baseline, candidate)]
-                rows.append([f"{title}, seed {seed}", *cells])
-        cells = [pooled(baselines), pooled(candidates), pooled_gain(baselines, candidates)]
-        rows.append([title + (", all" if len(seeds) > 1 else ""), *cells])
-    header = [f"success, % of {baselines[0]['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+    header = [f"success, % of {baseline['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+    return table_of(header, rows)
+
+
+def few_demos() -> str:
+    """Return the table of BC on 24 demonstrations and of the runs that start from it."""
+    titles = {
+        "bc": "BC",
+        "grpo": "M-GRPO, seed 0",
+        "grpo_seed1": "M-GRPO, seed 1",
+        "rejection_sampling": "BC on successes of M-GRPO, seed 0",
+    }
+    runs = {run.name: run for run in load_runs("arena_few_demos")}
+    rows = []
+    for name, title in titles.items():
+        if name not in runs:
+            continue
+        cells = []
+        for kind in ("sampled", "greedy"):
+            evaluation = runs[name].evals.get(kind)
+            baseline = runs["bc"].evals[kind]
+            cells.append(interval(evaluation) if evaluation else "")
+            has_gain = evaluation and name != "bc"
+            cells.append(gain_over(baseline, evaluation) if has_gain else "")
+        rows.append([title, runs[name].commit, *cells])
+    gain = "minus BC, paired"
+    header = [f"success, % of {baseline['n']}", "commit", "temperature 1", gain, "greedy", gain]
     return table_of(header, rows)
 
 
@@ -654,18 +679,19 @@ def arena_short_adaptive() -> str:
     return table_of(header, rows)
 
 
-def arena_templates(name: str, *folders: str) -> str:
+def arena_templates(folder: str, name: str, grpo_runs: Sequence[str] = ("grpo",)) -> str:
     """Return the table of success by template of arena tasks, after BC and M-GRPO.
 
     Args:
+        folder: folder of the runs in docs/results/.
         name: suffix of the stored evaluations, such as "greedy".
-        folders: folders of the two runs in docs/results/, one per seed.
+        grpo_runs: names of the runs of M-GRPO; their mean is in the table.
     """
     rates = []
-    for stage in STAGES[1:]:
+    for runs in (("bc",), grpo_runs):
         rewards: dict[str, list[float]] = {}
-        for folder in folders:
-            for task, reward in Run(RUNS / folder / stage).evals[name]["rewards"].items():
+        for run in runs:
+            for task, reward in Run(RUNS / folder / run).evals[name]["rewards"].items():
                 rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
         rates.append({template: mean(values) for template, values in rewards.items()})
     return _in_three_columns("template", [NAMES[stage] for stage in STAGES[1:]], rates)
@@ -853,11 +879,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_adaptive": arena_short_adaptive,
     "arena_short_hindsight": arena_short_hindsight,
     "arena_short_mistakes": arena_short_mistakes,
-    "arena_short_templates": partial(arena_templates, "sampled", "arena_short"),
-    "arena_short_templates_greedy": partial(arena_templates, "greedy", "arena_short"),
-    "arena_few_demos": partial(short_rl, "arena_few_demos"),
-    "arena_few_demos_templates": partial(arena_templates, "greedy", "arena_few_demos"),
+    "arena_short_templates": partial(arena_templates, "arena_short", "sampled"),
+    "arena_short_templates_greedy": partial(arena_templates, "arena_short", "greedy"),
+    "arena_few_demos": few_demos,
+    "arena_few_demos_templates": partial(
+        arena_templates, "arena_few_demos", "greedy", ("grpo", "grpo_seed1")
+    ),
     "arena_few_demos_updates": partial(updates_of, "arena_few_demos/grpo"),
+    "arena_few_demos_updates_seed1": partial(updates_of, "arena_few_demos/grpo_seed1"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
     "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
