@@ -8,9 +8,7 @@ import pytest
 
 from tests.arena.conftest import SiteClient
 from tests.arena.test_suite import first_task, open_pool, open_suite, run_expert
-from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.code.data import DATABASE
 from webagent_jax.arena.code.tasks import TEMPLATES
 
 LANTERN = "/lanternworks/lantern"  # the signed-in user is a maintainer
@@ -39,10 +37,6 @@ def test_pages_return_200(code: SiteClient, path: str) -> None:
 def test_missing_pages_return_404(code: SiteClient, path: str) -> None:
     page = code.get(path)
     assert page.status == 404 and "Slipway" in page.text
-
-
-def test_database_build_is_deterministic() -> None:
-    assert database.build_image(DATABASE) == database.build_image(DATABASE)
 
 
 def test_private_project_is_hidden_from_non_members(code: SiteClient) -> None:

@@ -7,9 +7,8 @@ import re
 import pytest
 
 from tests.arena.conftest import SiteClient
-from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.forum.data import DATABASE, NUM_POSTS
+from webagent_jax.arena.forum.data import NUM_POSTS
 from webagent_jax.arena.task import Data
 
 NEXT_POST_ID = NUM_POSTS + 1
@@ -152,8 +151,3 @@ def test_block_hides_posts_of_member(forum: SiteClient, data: Data) -> None:
     assert 'class="title"' in forum.get(f"/u/{username}").text
     assert "is blocked" in forum.post(f"/u/{username}/block").text
     assert 'class="title"' not in forum.get(f"/u/{username}").text
-
-
-@pytest.mark.slow
-def test_database_build_is_deterministic() -> None:
-    assert database.build_image(DATABASE) == database.build_image(DATABASE)

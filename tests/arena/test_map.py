@@ -7,9 +7,8 @@ import re
 import pytest
 
 from tests.arena.conftest import SiteClient
-from webagent_jax.arena import database
 from webagent_jax.arena.client import ArenaServerHandle
-from webagent_jax.arena.map.data import DATABASE, parse_week
+from webagent_jax.arena.map.data import parse_week
 from webagent_jax.arena.map.network import MODES, SPEEDS
 from webagent_jax.arena.map.places import format_hours
 from webagent_jax.arena.map.roads import network
@@ -31,10 +30,6 @@ def places(data: Data):
     near = next(row for row in rows[1:] if row["town"] == first["town"])
     far = next(row for row in rows if row["town"] != first["town"])
     return first, near, far
-
-
-def test_database_build_is_deterministic() -> None:
-    assert database.build_image(DATABASE) == database.build_image(DATABASE)
 
 
 # --- pages ---------------------------------------------------------------------------------------
