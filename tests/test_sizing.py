@@ -90,12 +90,18 @@ def test_recommendation_prefers_training_of_all_params():
     assert not result.fits and result.max_bytes > result.usable_bytes
 
 
-def test_mesh_must_cover_devices_and_divide_model():
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        ({"tensor": 3}, "151936 does not divide by 3"),
+        ({"fsdp": 3, "tensor": 1}, "does not cover 6 devices"),
+    ],
+)
+def test_mesh_must_cover_devices_and_divide_model(mesh, message):
     cfg = make_config()
-    for mesh in ({"tensor": 3}, {"fsdp": 3, "tensor": 1}):
-        bad_cfg = dataclasses.replace(cfg, mesh=dataclasses.replace(cfg.mesh, **mesh))
-        with pytest.raises(ShardingError):
-            sizing.estimate(bad_cfg, Hardware("", "v5p", 6, (1,), 0), WORKLOAD)
+    bad_cfg = dataclasses.replace(cfg, mesh=dataclasses.replace(cfg.mesh, **mesh))
+    with pytest.raises(ShardingError, match=message):
+        sizing.estimate(bad_cfg, Hardware("", "v5p", 6, (1,), 0), WORKLOAD)
 
 
 def test_hours_follow_work():

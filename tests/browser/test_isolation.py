@@ -170,7 +170,9 @@ def test_listeners_record_allowed_connections(
     pool: BrowserPool, site: Any, make_listener: ListenerFactory
 ) -> None:
     names = ("picture", "frame", "fetch", "beacon", "WebSocket", "worker", "event stream")
-    listeners = {name: make_listener() for name in names}
+    listeners = {name: make_listener() for name in (*names, "datagram")}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"x", ("127.0.0.1", listeners["datagram"].port))
     origins = [f"127.0.0.1:{listener.port}" for listener in listeners.values()]
     with pool.session(origins=[site.origin, *origins]) as session:
         session.goto(
