@@ -39,7 +39,7 @@ def test_successes_are_the_shortest_of_each_task(tmp_path: Path) -> None:
     found = [(demo.task.seed, len(demo.turns)) for demo in imported.demonstrations]
     assert found == [(1, 3), (3, 2)]
     assert imported.skipped == {
-        "a response contains no action": 2,
+        "a response contains no valid action": 2,
         "the task has a shorter or earlier success": 2,
     }
     actions = [turn.decision.action for turn in imported.demonstrations[0].turns]

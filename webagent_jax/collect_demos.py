@@ -88,7 +88,9 @@ def collect_demos(
         progress.log(message)
     if len(demonstrations) < len(in_limit):
         num_skipped = len(in_limit) - len(demonstrations)
-        progress.log(f"{num_skipped} demonstrations contain a response without an action: skipped")
+        progress.log(
+            f"{num_skipped} demonstrations contain a response without a valid action: skipped"
+        )
     demos.write(directory, map(demos.from_episode, demonstrations))
     journal.delete()
 

@@ -70,7 +70,7 @@ def import_successes(runs: Sequence[Path]) -> Imported:
 
     shortest = shortest_by_task(valid_successes())
     reasons = {
-        "a response contains no action": num_unparsed,
+        "a response contains no valid action": num_unparsed,
         "the task has a shorter or earlier success": num_successes - num_unparsed - len(shortest),
     }
     skipped = {reason: count for reason, count in reasons.items() if count}

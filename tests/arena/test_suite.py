@@ -21,7 +21,7 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import ArenaConfig, BrowserConfig, ExpertThoughts, ObservationFormat
 from webagent_jax.expert_steps import page_text, with_mistakes, with_thoughts
 from webagent_jax.suites.arena import ArenaSuite
-from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
+from webagent_jax.types import Action, ActionKind, Decision, InfraError, Observation, Task
 
 pytestmark = pytest.mark.browser
 
@@ -239,3 +239,10 @@ def test_suite_starts_server_again_if_it_was_killed(pool: BrowserPool) -> None:
         suite._server._process.wait()
         with closing(suite.make_env(task)) as environment:
             assert environment.reset().observation.elements
+
+
+def test_closed_suite_starts_no_server(pool: BrowserPool) -> None:
+    suite = ArenaSuite(pool, ["shop"])
+    suite.close()
+    with pytest.raises(InfraError, match="closed"):
+        suite.make_env(suite.tasks("test")[0])

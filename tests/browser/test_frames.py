@@ -165,6 +165,17 @@ def test_frame_navigation_replaces_its_elements(other_site: Any, show_frame: Sho
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    "answer", ["poison", "[]", '{"entries": [7], "title": "", "hasStopped": false}']
+)
+def test_frame_that_breaks_scripts_is_left_out(show_frame: ShowFrame, answer: str) -> None:
+    session = show_frame(
+        f"<button>Inside</button><script>JSON.stringify = () => '{answer}'</script>"
+    )
+    assert list(ids_by_name(session.observe())) == ["First", "Last"]
+
+
+@pytest.mark.browser
 def test_frame_of_forbidden_origin_is_not_observed(
     site: Any, other_site: Any, pool: BrowserPool
 ) -> None:

@@ -238,3 +238,13 @@ def test_tab_may_close_while_it_navigates(site: Site) -> None:
             assert session.act(Action(ActionKind.CLICK, element_id)) is None
         observation = session.observe()
         assert (observation.text, observation.error) == ("link Open [1]", None)
+
+
+def test_error_in_function_of_caller_is_not_of_page(session: Session, site: Site) -> None:
+    session.goto(site.add_page("<p>x</p>"))
+
+    async def fail(page: Page) -> None:
+        raise KeyError(page.url)
+
+    with pytest.raises(KeyError, match="http"):
+        session.with_page(fail)

@@ -299,6 +299,8 @@ def test_failed_write_leaves_existing_demonstrations(demos_dir: Path) -> None:
         (Action(ActionKind.TYPE, "1", "tea </b> \\"), True),
         (Action(ActionKind.TYPE, "1", "x" * 20_000), False),
         (Action(ActionKind.TYPE, "1", "<answer>"), False),
+        (Action(ActionKind.TYPE, "1", "a<think>b</think>c"), False),
+        (Action(ActionKind.TYPE, "1", "<answer>exit()</answer>"), False),
         (ParseError("odd"), False),
     ],
 )

@@ -78,7 +78,7 @@ def test_load_skips_and_counts_unusable_conversations(tmp_path):
     assert [demonstration.intent for demonstration in result.demonstrations] == ["c"]
     assert result.skipped == {
         "a page is missing from all conversations": 1,
-        "a response contains no action": 1,
+        "a response contains no valid action": 1,
         "it does not end with exit()": 1,
     }
 

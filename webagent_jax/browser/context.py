@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
+from absl import logging
 from playwright.async_api import Browser, BrowserContext, Dialog, Frame, Page
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
@@ -146,7 +147,13 @@ class EpisodeContext:
         successor._on_page(page)
         return successor
 
-    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
+    async def run(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        timeout: float,
+        *,
+        is_user_code: bool = False,
+    ) -> T:
         """Return the result of `work()` with its lone surrogates replaced.
 
         All text of a page passes through this method.
@@ -154,6 +161,7 @@ class EpisodeContext:
         Args:
             work: creates the coroutine to await.
             timeout: seconds to wait at most.
+            is_user_code: whether errors other than those of Playwright are raised as they are.
 
         Raises:
             InfraError: timeout, crash, closed browser, an error of Playwright, or a malformed value
@@ -179,6 +187,9 @@ class EpisodeContext:
             raise
         # Pages return malformed values if they replace JSON.stringify or methods of Array.
         except Exception as error:
+            if is_user_code:
+                raise
+            logging.info("error in values of a page", exc_info=True)
             raise InfraError(f"the page broke a script of the browser: {error!r}") from error
         self._last_call_failed = False
         return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,6 +55,9 @@ class Walk:
         result = await injected.call_json(
             document, "observe", {**self._limits, "frameBox": frame_box}
         )
+        # The entries come from the page, which may have replaced JSON.stringify or Array methods.
+        if not all(isinstance(entry, dict) for entry in result["entries"]):
+            raise TypeError("the entries of the page are not objects")
         self.title = self.title or str(result["title"])
         self.has_stopped |= result["hasStopped"]
         self.num_skipped += max(result["total"] - result["numVisited"], 0)
@@ -68,9 +70,12 @@ class Walk:
             frame = self._pending_frames.pop(entry.get("frame"), None)
             if frame is None:
                 continue
-            # A frame may be removed, or break the scripts; then it has no entries.
-            with contextlib.suppress(Exception):
+            num_entries, limits = len(self.entries), dict(self._limits)
+            try:
                 await self.collect(frame, entry["frameBox"])
+            except Exception:  # the frame was removed, or it broke the scripts
+                del self.entries[num_entries:]
+                self._limits = limits
 
 
 async def walk(page: Page, config: BrowserConfig, allows: Callable[[str], bool]) -> Walk:

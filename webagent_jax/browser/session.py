@@ -100,7 +100,9 @@ class Session:
 
     def with_page(self, work: Callable[[Page], Coroutine[Any, Any, T]]) -> T:
         """Return the result of a coroutine with Playwright's page of the active tab."""
-        return self._call(lambda: self._context.with_page(work), self._config.call_timeout)
+        return self._call(
+            lambda: self._context.with_page(work), self._config.call_timeout, is_user_code=True
+        )
 
     def storage_state(self) -> dict[str, Any]:
         """Return cookies and storage in Playwright's format; they are secrets."""
@@ -140,8 +142,16 @@ class Session:
         timeout = self._config.navigation_timeout + self._quiet_timeout
         self._call(lambda: load(url), timeout)
 
-    def _call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
+    def _call(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        timeout: float,
+        *,
+        is_user_code: bool = False,
+    ) -> T:
         if self._closed:
             raise InfraError("the session is closed")
         # Both limits are equal, but the worker adds slack: the context reports its error first.
-        return self._worker.run(lambda: self._context.run(work, timeout), timeout)
+        return self._worker.run(
+            lambda: self._context.run(work, timeout, is_user_code=is_user_code), timeout
+        )

@@ -277,7 +277,7 @@ def _demo_turn(row: Mapping[str, Any]) -> DemoTurn:
         truncated=bool(row["truncated"]),
     )
     action = actions.parse(row["action"].decode())
-    if not isinstance(action, Action):  # only of datasets that `write` has not written
+    if not isinstance(action, Action):  # of an earlier version
         raise DemosError(f"a demonstration contains an invalid action: {action.reason[:200]}")
     # Version 1.0.0 has no mistakes.
     is_mistake = bool(row.get("is_mistake", False))

@@ -44,14 +44,18 @@ class Demonstration:
 def has_only_actions(episode: Episode) -> bool:
     """Return whether all responses have actions that a demonstration can store.
 
-    A policy may succeed despite parse errors, or with a value that is too long or contains a tag,
-    so that the formatted action would not parse.
+    A policy may succeed despite parse errors, or with a value that is too long or contains a tag.
     """
-    return all(
-        isinstance(turn.action, Action)
-        and isinstance(actions.parse(actions.format_action(turn.action)), Action)
-        for turn in episode.turns
-    )
+    return all(map(is_storable, (turn.action for turn in episode.turns)))
+
+
+def is_storable(action: Action | ParseError) -> bool:
+    """Return whether the call of an action, as the dataset stores it, is read as that action."""
+    if isinstance(action, ParseError):
+        return False
+    call = actions.format_action(action)
+    stored = actions.parse(call)
+    return isinstance(stored, Action) and actions.format_action(stored) == call
 
 
 def from_episode(episode: Episode) -> Demonstration:

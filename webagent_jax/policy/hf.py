@@ -56,7 +56,7 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
         return imported_dir(gguf_file)
     if peft_adapter.is_adapter(directory):
         # The base may be anything that this function accepts, except the adapter itself.
-        adapter_chain(directory)
+        adapter_chain(directory, download=download)
         base_name = peft_adapter.read_config(directory)["base_model_name_or_path"]
         base = resolve_dir(base_name, download=download, needs_weights=needs_weights)
         has_base = needs_weights or is_policy_dir(base_name)
@@ -70,8 +70,12 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
     return directory
 
 
-def adapter_chain(path: str | Path) -> tuple[list[Path], str]:
+def adapter_chain(path: str | Path, *, download: bool = True) -> tuple[list[Path], str]:
     """Return the directories of the adapters that a policy consists of, and its base.
+
+    Args:
+        path: policy path or name; see `resolve_dir`.
+        download: whether to fetch what is missing; otherwise it is an error.
 
     Returns:
         Adapters, the last one first; empty for a policy without adapters. Then the policy path
@@ -79,10 +83,13 @@ def adapter_chain(path: str | Path) -> tuple[list[Path], str]:
 
     Raises:
         ConfigError: an adapter is its own base, or that of its base.
+        PolicyNotFoundError: an adapter or the base does not exist, or is not downloaded.
     """
     adapters: list[Path] = []
     name = str(path)
-    while peft_adapter.is_adapter(directory := _locate(name, needs_weights=False)):
+    while peft_adapter.is_adapter(
+        directory := _locate(name, download=download, needs_weights=False)
+    ):
         if directory.resolve() in [adapter.resolve() for adapter in adapters]:
             raise ConfigError(
                 f"the base of the adapter {directory} is the adapter itself: set "

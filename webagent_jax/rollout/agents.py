@@ -186,16 +186,18 @@ class ExpertAgent:
             InfraError: the expert ended, or it failed on the observation.
         """
         is_first = self._expert is None
-        if self._expert is None:
-            self._expert = self._make_expert(request)
-            self._quoter = prompts.TaskQuoter(request.intent)
         name = f"the expert of {request.task.id}"
         with convert_user_errors(name):
+            if self._expert is None:
+                self._expert = self._make_expert(request)
+                self._quoter = prompts.TaskQuoter(request.intent)
             try:
                 # An expert is a generator: next() returns its first decision, send() the others.
                 decision = (
                     next(self._expert) if is_first else self._expert.send(request.observation)
                 )
+            except ConfigError:
+                raise
             except (StopIteration, LookupError, ValueError) as error:
                 raise InfraError(f"{name} failed: {error!r}") from error
             thought = self._quoter.thought(decision.intent_phrase, decision.thought)

@@ -56,6 +56,7 @@ class ArenaSuite:
         self._latency = latency
         self._lock = threading.Lock()  # held while a server that has ended is replaced
         self._server = ArenaServerHandle(latency)
+        self._is_closed = False
 
     def task_names(self, split: Split) -> Sequence[str]:
         """Return the names of the tasks of a split."""
@@ -99,6 +100,8 @@ class ArenaSuite:
     def _running_server(self) -> ArenaServerHandle:
         """Return the server, started again if it has ended."""
         with self._lock:
+            if self._is_closed:
+                raise InfraError("the arena suite is closed")
             if self._server.has_ended:
                 self._server.close()
                 self._server = ArenaServerHandle(self._latency)
@@ -106,7 +109,9 @@ class ArenaSuite:
 
     def close(self) -> None:
         """Stop the server."""
-        self._server.close()
+        with self._lock:
+            self._is_closed = True
+            self._server.close()
 
 
 def load_tasks(

@@ -143,6 +143,8 @@ def load_factory(spec: str) -> SuiteFactory:
             f"suite.factory={spec!r}: there is no module {module_name!r} in {os.getcwd()} or in an "
             "installed package: start the launcher in the folder that contains it"
         ) from error
+    except ConfigError:
+        raise
     except Exception as error:  # of the module itself
         raise ConfigError(
             f"suite.factory={spec!r}: importing {module_name} failed: {error!r}"
