@@ -573,8 +573,6 @@ def few_demos() -> str:
     runs = {run.name: run for run in load_runs("arena_few_demos")}
     rows = []
     for name, title in titles.items():
-        if name not in runs:
-            continue
         cells = []
         for kind in ("sampled", "greedy"):
             evaluation = runs[name].evals.get(kind)
