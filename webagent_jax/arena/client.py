@@ -96,7 +96,7 @@ class ArenaServerHandle:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process of the server has ended."""
+        """True if the process of the server has ended."""
         return self._process.poll() is not None
 
     def __enter__(self) -> ArenaServerHandle:
