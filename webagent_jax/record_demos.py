@@ -57,8 +57,11 @@ Event = str | tuple[Recorder, Sequence[Action]]
 """Line from the terminal, or actions of the person in the window of a recorder."""
 
 
-class _TaskCommandError(Exception):
-    """Command of the person that ends the episode; the message is the command."""
+class _TaskCommand(BaseException):
+    """Command of the person that ends the episode; the message is the command.
+
+    Not an Exception, because those in an expert are reported as errors of its code.
+    """
 
 
 def record_demos(
@@ -110,7 +113,7 @@ def record_demos(
                 episode = _record_until_success(
                     runtime.suite, task, episode_config, terminal, sees_viewport
                 )
-            except _TaskCommandError as command:
+            except _TaskCommand as command:
                 if str(command) == "/quit":
                     return
                 continue
@@ -136,7 +139,7 @@ class _Terminal:
         while not isinstance(line := self.events.get(), str):
             continue  # ignore actions in the window that is now closed
         if line.strip() in ("/skip", "/quit"):
-            raise _TaskCommandError(line.strip())
+            raise _TaskCommand(line.strip())
 
 
 def _record_until_success(
@@ -145,7 +148,7 @@ def _record_until_success(
     """Return the first successful episode of a task; other episodes are not kept.
 
     Raises:
-        _TaskCommandError: the person leaves the task.
+        _TaskCommand: the person leaves the task.
     """
     while True:
         environment = suite.make_env(task)
@@ -161,7 +164,7 @@ def _record_until_success(
                 task,
                 config,
             )
-        except _TaskCommandError as command:
+        except _TaskCommand as command:
             if str(command) != "/again":
                 raise
             continue
@@ -251,11 +254,11 @@ def _parse_line(line: str) -> Action:
     """Return the action of a line from the terminal.
 
     Raises:
-        _TaskCommandError: the line is a task command, which ends the episode.
+        _TaskCommand: the line is a task command, which ends the episode.
     """
     command, _, rest = line.partition(" ")
     if command.strip() in _TASK_COMMANDS:
-        raise _TaskCommandError(command.strip())
+        raise _TaskCommand(command.strip())
     kind = _PAGE_COMMANDS.get(command.strip())
     if kind is None:
         return Action(ActionKind.EXIT, value=line.strip())
