@@ -174,12 +174,12 @@ class BrowserWorker:
                 context = await EpisodeContext.open(chromium.browser, spec, self._config)
                 chromium.contexts.add(context)
             except PlaywrightError as error:
-                # A killed driver leaves `is_connected` true and reports a closed target.
-                has_dead_driver = chromium.browser.is_connected() and "closed" in error.message
+                is_connected = chromium.browser.is_connected()
                 # An error of a Chromium that still runs would occur again.
-                if is_last_try or (chromium.browser.is_connected() and not has_dead_driver):
+                if is_last_try or (is_connected and "closed" not in error.message):
                     raise InfraError(f"no browser context: {error.message}") from error
-                if has_dead_driver and chromium is self._current:
+                # A killed driver leaves `is_connected` true and reports a closed target.
+                if is_connected and chromium is self._current:
                     self.crashes += 1
                     self._current = None
                     self._retire(chromium)

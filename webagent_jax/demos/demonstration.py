@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
@@ -46,10 +47,10 @@ def has_only_actions(episode: Episode) -> bool:
 
     A policy may succeed despite parse errors, or with a value that is too long or contains a tag.
     """
-    return all(map(is_storable, (turn.action for turn in episode.turns)))
+    return all(is_storable(turn.action) for turn in episode.turns)
 
 
-def is_storable(action: Action | ParseError) -> bool:
+def is_storable(action: Action | ParseError) -> TypeGuard[Action]:
     """Return whether the call of an action, as the dataset stores it, is read as that action."""
     if isinstance(action, ParseError):
         return False

@@ -21,7 +21,7 @@ from typing import Any
 from webagent_jax.agent import TEMPLATES, actions
 from webagent_jax.demos.dataset import DemosError, Imported
 from webagent_jax.demos.demonstration import Demonstration, DemoTurn, is_storable
-from webagent_jax.types import ActionKind, Decision, Observation, ParseError, Task
+from webagent_jax.types import ActionKind, Decision, Observation, Task
 from webagent_jax.unicode import to_well_formed
 
 _PLACEHOLDER = TEMPLATES["webarena"].placeholder
@@ -123,7 +123,7 @@ def _demonstration(episode: _Conversation, name: str) -> Demonstration | str:
         action = actions.parse(response)
         if page is None:
             return "a page is missing from all conversations"
-        if isinstance(action, ParseError) or not is_storable(action):
+        if not is_storable(action):
             return "a response contains no valid action"
         turns.append(
             DemoTurn(Observation(page, url=""), Decision(actions.extract_thought(response), action))
