@@ -322,6 +322,56 @@ _FEW_DEMOS = replace(
     ),
 )
 
+# Three demonstrations of each template of the test tasks, which leaves room for M-GRPO.
+_THREE_PER_TEMPLATE_BC = replace(
+    _SMOLLM2,
+    # Output of `webagent export` above.
+    policy=PolicyConfig(path="runs/arena_all/rank16", dtype="bfloat16"),
+    lora=replace(_SMOLLM2.lora, create_new_adapter=False),
+    mesh=MeshConfig(microbatch_rows_per_device=4),
+    suite=replace(
+        _SMOLLM2.suite,
+        arena=ArenaConfig(task_seed=5, num_generated_tasks=512, test_templates_only=True),
+    ),
+    bc=replace(
+        _SMOLLM2.bc,
+        epochs=6,
+        held_out_demos=0,
+        eval_decisions=64,
+        eval_interval=180,
+        eval_episodes=64,
+        checkpoint_interval=180,
+        optimizer=replace(_SMOLLM2.bc.optimizer, learning_rate=5e-4),
+    ),
+)
+
+_THREE_PER_TEMPLATE = replace(
+    _THREE_PER_TEMPLATE_BC,
+    # Adapter of `:three_per_template_bc`, after its command above.
+    policy=PolicyConfig(path="runs/arena_three_per_template/bc/adapter", dtype="bfloat16"),
+    mesh=MeshConfig(microbatch_rows_per_device=8),
+    engine=replace(_SMOLLM2.engine, slots=96, num_speculative_tokens=3),
+    # BC solves no task across sites.
+    suite=replace(
+        _THREE_PER_TEMPLATE_BC.suite,
+        tasks=("shop", "admin", "code", "map", "forum"),
+        arena=ArenaConfig(task_seed=6, num_generated_tasks=4_000, test_templates_only=True),
+    ),
+    rollout=replace(_SMOLLM2.rollout, max_concurrent_episodes=128),
+    grpo=replace(
+        _SMOLLM2.grpo,
+        updates=40,
+        tasks_per_update=16,
+        group_size=8,
+        max_extra_groups=8,
+        minibatches=4,
+        kl_beta=0.0,  # no pass over a reference policy
+        truncated_episodes="zero",
+        max_staleness=1,
+        optimizer=OptimizerConfig(learning_rate=2e-4, warmup_fraction=0.02, max_grad_norm=1.0),
+    ),
+)
+
 _VARIANTS = {
     "": _ARENA,
     "smollm2": _SMOLLM2,
@@ -333,6 +383,8 @@ _VARIANTS = {
     "short": _SHORT,
     "few_demos_bc": _FEW_DEMOS_BC,
     "few_demos": _FEW_DEMOS,
+    "three_per_template_bc": _THREE_PER_TEMPLATE_BC,
+    "three_per_template": _THREE_PER_TEMPLATE,
 }
 
 

@@ -79,6 +79,15 @@ def test_generated_arena_tasks_are_new(arena_names):
     assert not generated_names & (arena_names["train"] | arena_names["test"])
 
 
+def test_generated_arena_tasks_of_test_templates():
+    generation = ArenaConfig(task_seed=3, num_generated_tasks=300, test_templates_only=True)
+    suite = dataclasses.replace(ARENA, arena=generation)
+    test_templates = {task.template for task in registry.list_tasks(ARENA, "test")}
+    tasks = list(registry.list_tasks(suite, "train"))
+    assert len(tasks) == 300
+    assert {task.template for task in tasks} == test_templates
+
+
 def test_check_requirements_names_missing_addresses(monkeypatch):
     for name in ("SHOPPING", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "SHOPPING_ADMIN"):
         monkeypatch.delenv(name, raising=False)

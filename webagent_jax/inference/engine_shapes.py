@@ -18,14 +18,15 @@ from webagent_jax.policy.kernels.common import is_triton_width
 PAGE_TOKENS = 64
 # Each table below has one value for short and one for long sequences (`_LONG` tokens or more).
 # Larger chunks make wider, cheaper matmuls of attention, which dominates long prompts; short
-# prompts waste the padding. A batch costs the same however many of its chunks are padding, so a
-# long chunk is a batch of its own. On a CPU, where padding costs most, the last chunk of a long
-# prompt may be shorter. It has at least two pages: with one, XLA sums the matmuls of narrow
-# policies in another order.
+# prompts waste the padding. A batch costs the same however many of its chunks are padding, so on a
+# CPU a long chunk is a batch of its own, and the last chunk of a long prompt may be shorter. It has
+# at least two pages: with one, XLA sums the matmuls of narrow policies in another order.
+# Accelerators compute eight long chunks about as fast as one.
 _LONG = 1024  # tokens
 _CHUNK_PAGES = {False: (1,), True: (4,)}
 _CPU_CHUNK_PAGES = {False: (1,), True: (2, 4)}
-_CHUNKS_PER_BATCH = {False: 4, True: 1}
+_CHUNKS_PER_BATCH = {False: 4, True: 8}
+_CPU_CHUNKS_PER_BATCH = {False: 4, True: 1}
 _PREFILL_BATCHES = 8
 _PAGES_PER_BLOCK = {False: 2, True: 8}
 # Decode attention: accelerators read many pages at once; a CPU also computes their padding.
@@ -161,6 +162,7 @@ class EngineShapes:
         platform = platform or jax.default_backend()
         is_cpu = platform == "cpu"
         chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
+        chunks_per_batch = (_CPU_CHUNKS_PER_BATCH if is_cpu else _CHUNKS_PER_BATCH)[is_long]
         # NULL_PAGE, the pages that all slots can use, and half as many for cached prefixes.
         num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
         if cache_bytes is not None:
@@ -177,7 +179,7 @@ class EngineShapes:
             page_tokens=PAGE_TOKENS,
             num_pages=num_pages,
             chunk_page_counts=chunk_page_counts,
-            chunks_per_batch=_CHUNKS_PER_BATCH[is_long],
+            chunks_per_batch=chunks_per_batch,
             prefill_batches=_PREFILL_BATCHES,
             prefill_pages_per_block=_PAGES_PER_BLOCK[is_long],
             decode_pages_per_block=(

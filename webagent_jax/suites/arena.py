@@ -132,9 +132,14 @@ def load_tasks(
     selected = selection.select_tasks(TEMPLATES, data)
     if config.task_seed >= 0:
         # The test split stays that of the selection, so that its results are comparable.
-        stream = selection.generate_tasks(
-            TEMPLATES, data, config.task_seed, excluded=selected["test"]
-        )
+        test = selected["test"]
+        test_templates = {generated.template.name for generated in test}
+        templates = [
+            template
+            for template in TEMPLATES
+            if template.name in test_templates or not config.test_templates_only
+        ]
+        stream = selection.generate_tasks(templates, data, config.task_seed, excluded=test)
         selected["train"] = tuple(itertools.islice(stream, config.num_generated_tasks))
     for connection in data.values():
         connection.close()
