@@ -355,7 +355,7 @@ _THREE_PER_TEMPLATE = replace(
     suite=replace(
         _THREE_PER_TEMPLATE_BC.suite,
         tasks=("shop", "admin", "code", "map", "forum"),
-        arena=ArenaConfig(task_seed=6, num_generated_tasks=4_000, test_templates_only=True),
+        arena=ArenaConfig(task_seed=6, num_generated_tasks=1_500, test_templates_only=True),
     ),
     rollout=replace(_SMOLLM2.rollout, max_concurrent_episodes=128),
     grpo=replace(
