@@ -62,6 +62,15 @@ M-GRPO from there on eight templates that BC sometimes solves.
     python launch/evaluate.py --config=configs/arena.py:few_demos --workdir=runs/arena_few/eval \
         --config.policy.path=runs/arena_few/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=6500
+
+`:three_per_template_bc` is BC on 448 demonstrations of the templates of the test tasks, from the
+same adapter, and `:three_per_template` is M-GRPO from there. Both need an accelerator and, for its
+throughput, `--config.browser.num_processes=8`.
+
+    python launch/train_bc.py \
+        --config=configs/arena.py:three_per_template_bc --workdir=runs/arena_test_templates/bc
+    python launch/train_grpo.py --config=configs/arena.py:three_per_template \
+        --workdir=runs/arena_test_templates/grpo
 """
 
 from __future__ import annotations
@@ -348,7 +357,7 @@ _THREE_PER_TEMPLATE_BC = replace(
 _THREE_PER_TEMPLATE = replace(
     _THREE_PER_TEMPLATE_BC,
     # Adapter of `:three_per_template_bc`, after its command above.
-    policy=PolicyConfig(path="runs/arena_three_per_template/bc/adapter", dtype="bfloat16"),
+    policy=PolicyConfig(path="runs/arena_test_templates/bc/adapter", dtype="bfloat16"),
     mesh=MeshConfig(microbatch_rows_per_device=8),
     engine=replace(_SMOLLM2.engine, slots=96, num_speculative_tokens=3),
     # BC solves no task across sites.

@@ -887,6 +887,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_few_demos_updates_seed1": partial(updates_of, "arena_few_demos/grpo_seed1"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
+    "arena_test_templates": partial(updates_of, "arena_test_templates/grpo"),
     "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),

@@ -44,13 +44,19 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bc_name", "name"), [("short_bc", "short"), ("few_demos_bc", "few_demos")]
+    ("bc_name", "name"),
+    [
+        ("short_bc", "short"),
+        ("few_demos_bc", "few_demos"),
+        ("three_per_template_bc", "three_per_template"),
+    ],
 )
 def test_grpo_variants_train_on_other_tasks_than_their_bc(bc_name: str, name: str) -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
     bc, grpo = (config.from_config_dict(get_config(variant)) for variant in (bc_name, name))
     assert bc.suite.arena.task_seed != grpo.suite.arena.task_seed
-    assert set(grpo.suite.tasks) <= set(bc.suite.tasks)
+    assert not bc.suite.tasks or set(grpo.suite.tasks) <= set(bc.suite.tasks)
+    assert grpo.suite.arena.test_templates_only == bc.suite.arena.test_templates_only
     # M-GRPO starts from the adapter in the workdir of the command of BC.
     doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
     command = f"--config=configs/arena.py:{bc_name} --workdir={Path(grpo.policy.path).parent}\n"
