@@ -549,11 +549,13 @@ def short_rl(folder: str) -> str:
     """Return the table of BC and M-GRPO, sampled and greedy, in pairs.
 
     Args:
-        folder: folder of the two runs in docs/results/.
+        folder: folder of the two runs in docs/results/; both have the same evaluations.
     """
     runs = {run.name: run for run in load_runs(folder)}
     rows = []
     for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
+        if name not in runs["bc"].evals:
+            continue
         baseline, candidate = (runs[run].evals[name] for run in STAGES[1:])
         rows.append(
             [title, interval(baseline), interval(candidate), gain_over(baseline, candidate)]
@@ -887,7 +889,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_few_demos_updates_seed1": partial(updates_of, "arena_few_demos/grpo_seed1"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
-    "arena_test_templates": partial(updates_of, "arena_test_templates/grpo"),
+    "arena_test_templates": partial(short_rl, "arena_test_templates"),
+    "arena_test_templates_updates": partial(updates_of, "arena_test_templates/grpo"),
     "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
     "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
