@@ -331,7 +331,7 @@ _FEW_DEMOS = replace(
     ),
 )
 
-# Three demonstrations of each template of the test tasks, which leaves room for M-GRPO.
+# Three or four demonstrations of each template of the test tasks, which leaves room for M-GRPO.
 _THREE_PER_TEMPLATE_BC = replace(
     _SMOLLM2,
     # Output of `webagent export` above.
@@ -360,24 +360,21 @@ _THREE_PER_TEMPLATE = replace(
     policy=PolicyConfig(path="runs/arena_test_templates/bc/adapter", dtype="bfloat16"),
     mesh=MeshConfig(microbatch_rows_per_device=8),
     engine=replace(_SMOLLM2.engine, slots=96, num_speculative_tokens=3),
-    # BC solves no task across sites.
+    # `many_demos` solves no task across sites.
     suite=replace(
         _THREE_PER_TEMPLATE_BC.suite,
         tasks=("shop", "admin", "code", "map", "forum"),
-        arena=ArenaConfig(task_seed=6, num_generated_tasks=1_500, test_templates_only=True),
+        arena=replace(_THREE_PER_TEMPLATE_BC.suite.arena, task_seed=6, num_generated_tasks=1_500),
     ),
     rollout=replace(_SMOLLM2.rollout, max_concurrent_episodes=128),
     grpo=replace(
-        _SMOLLM2.grpo,
+        _FEW_DEMOS.grpo,
         updates=40,
         tasks_per_update=16,
-        group_size=8,
         max_extra_groups=8,
         minibatches=4,
-        kl_beta=0.0,  # no pass over a reference policy
-        truncated_episodes="zero",
         max_staleness=1,
-        optimizer=OptimizerConfig(learning_rate=2e-4, warmup_fraction=0.02, max_grad_norm=1.0),
+        optimizer=replace(_FEW_DEMOS.grpo.optimizer, warmup_fraction=0.02),
     ),
 )
 

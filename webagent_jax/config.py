@@ -221,7 +221,7 @@ class ArenaConfig:
     # Seed of generated training tasks, which replace the 647 fixed ones; -1: the fixed tasks.
     task_seed: int = -1
     num_generated_tasks: int = 10_000  # number of training tasks generated from task_seed
-    # Whether tasks are generated only from templates that have test tasks, as in WebArena-Lite.
+    # Whether tasks are generated only from templates that have test tasks.
     test_templates_only: bool = False
 
 

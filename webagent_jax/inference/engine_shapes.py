@@ -21,7 +21,7 @@ PAGE_TOKENS = 64
 # prompts waste the padding. A batch costs the same however many of its chunks are padding, so on a
 # CPU a long chunk is a batch of its own, and the last chunk of a long prompt may be shorter. It has
 # at least two pages: with one, XLA sums the matmuls of narrow policies in another order.
-# Accelerators compute eight long chunks about as fast as one.
+# On accelerators, one batch of eight long chunks costs much less than eight batches.
 _LONG = 1024  # tokens
 _CHUNK_PAGES = {False: (1,), True: (4,)}
 _CPU_CHUNK_PAGES = {False: (1,), True: (2, 4)}
