@@ -5,11 +5,11 @@ stage is evaluated on the 165 test tasks, sampled as in training; no generated t
 The success of webagent-tiny is near zero (docs/results.md): the config is for policies that can
 read pages of this size. Hardware: two CPU cores.
 
-    python launch/collect_demos.py --config=configs/arena.py --workdir=runs/arena/bc
-    python launch/train_bc.py --config=configs/arena.py --workdir=runs/arena/bc
-    python launch/train_grpo.py --config=configs/arena.py --workdir=runs/arena/grpo \
+    webagent collect --config=arena --workdir=runs/arena/bc
+    webagent train bc --config=arena --workdir=runs/arena/bc
+    webagent train grpo --config=arena --workdir=runs/arena/grpo \
         --config.policy.path=runs/arena/bc/policy --config.suite.arena.task_seed=1
-    python launch/evaluate.py --config=configs/arena.py --workdir=runs/arena/eval \
+    webagent evaluate --config=arena --workdir=runs/arena/eval \
         --config.policy.path=runs/arena/grpo/policy
 
 `:smollm2` evaluates SmolLM2-135M-Instruct with the adapter in the package, `smollm2-135m-arena`,
@@ -19,12 +19,12 @@ by the task; the first and two other turns; complete demonstrations; and 7,423 c
 demonstrations. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16 is faster on CPUs
 with AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
 
-    python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_eval
+    webagent evaluate --config=arena:smollm2 --workdir=runs/arena_eval
 
-    python launch/train_bc.py --config=configs/arena.py:first_turns --workdir=runs/arena_first
-    python launch/train_bc.py --config=configs/arena.py:three_turns --workdir=runs/arena_three
-    python launch/train_bc.py --config=configs/arena.py:all_turns --workdir=runs/arena_all
-    python launch/evaluate.py --config=configs/arena.py:smollm2 --workdir=runs/arena_all/eval \
+    webagent train bc --config=arena:first_turns --workdir=runs/arena_first
+    webagent train bc --config=arena:three_turns --workdir=runs/arena_three
+    webagent train bc --config=arena:all_turns --workdir=runs/arena_all
+    webagent evaluate --config=arena:smollm2 --workdir=runs/arena_all/eval \
         --config.policy.path=runs/arena_all/policy
 
 The last stage needs an accelerator. Its demonstrations are collected in four parts, which also
@@ -33,12 +33,12 @@ several machines can do:
     webagent export --input=runs/arena_all --output_dir=runs/arena_all/rank16 --adapter \
         --max_rank=16 --dtype=bfloat16
     for seed in 11 12 13 14; do
-        python launch/collect_demos.py --config=configs/arena.py:many_demos \
-            --config.suite.arena.task_seed=$seed --workdir=runs/demos$seed
+        webagent collect --config=arena:many_demos --config.suite.arena.task_seed=$seed \
+            --workdir=runs/demos$seed
     done
-    python launch/import_demos.py --workdir=runs/arena_many \
+    webagent import demos --workdir=runs/arena_many \
         --merge=runs/demos11,runs/demos12,runs/demos13,runs/demos14
-    python launch/train_bc.py --config=configs/arena.py:many_demos --workdir=runs/arena_many
+    webagent train bc --config=arena:many_demos --workdir=runs/arena_many
 
 `:short_bc` trains the adapter of the third stage on 22 templates with short episodes until
 validation success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for
@@ -48,18 +48,18 @@ the history of the repository:
     mkdir -p runs/arena_all/rank16
     git archive 7cc3af8:webagent_jax/policy/adapters/smollm2-135m-arena | \
         tar -x -C runs/arena_all/rank16
-    python launch/train_bc.py --config=configs/arena.py:short_bc --workdir=runs/arena_short/bc
-    python launch/train_grpo.py --config=configs/arena.py:short --workdir=runs/arena_short/grpo
-    python launch/evaluate.py --config=configs/arena.py:short --workdir=runs/arena_short/eval \
+    webagent train bc --config=arena:short_bc --workdir=runs/arena_short/bc
+    webagent train grpo --config=arena:short --workdir=runs/arena_short/grpo
+    webagent evaluate --config=arena:short --workdir=runs/arena_short/eval \
         --config.policy.path=runs/arena_short/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=2200
 
 `:few_demos_bc` is BC on 24 of these demonstrations, which leaves room for M-GRPO. `:few_demos` is
 M-GRPO from there on eight templates that BC sometimes solves.
 
-    python launch/train_bc.py --config=configs/arena.py:few_demos_bc --workdir=runs/arena_few/bc
-    python launch/train_grpo.py --config=configs/arena.py:few_demos --workdir=runs/arena_few/grpo
-    python launch/evaluate.py --config=configs/arena.py:few_demos --workdir=runs/arena_few/eval \
+    webagent train bc --config=arena:few_demos_bc --workdir=runs/arena_few/bc
+    webagent train grpo --config=arena:few_demos --workdir=runs/arena_few/grpo
+    webagent evaluate --config=arena:few_demos --workdir=runs/arena_few/eval \
         --config.policy.path=runs/arena_few/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=6500
 
@@ -67,10 +67,8 @@ M-GRPO from there on eight templates that BC sometimes solves.
 same adapter, and `:three_per_template` is M-GRPO from there. Both need an accelerator and, for its
 throughput, `--config.browser.num_processes=8`.
 
-    python launch/train_bc.py \
-        --config=configs/arena.py:three_per_template_bc --workdir=runs/arena_test_templates/bc
-    python launch/train_grpo.py --config=configs/arena.py:three_per_template \
-        --workdir=runs/arena_test_templates/grpo
+    webagent train bc --config=arena:three_per_template_bc --workdir=runs/arena_test_templates/bc
+    webagent train grpo --config=arena:three_per_template --workdir=runs/arena_test_templates/grpo
 """
 
 from __future__ import annotations

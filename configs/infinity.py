@@ -1,7 +1,7 @@
 r"""WebArena-Infinity: tasks of generated single-page apps, from your own checkout.
 
     git clone https://github.com/web-arena-x/webarena-infinity DIR
-    python launch/evaluate.py --config=configs/infinity.py --config.suite.infinity.path=DIR \
+    webagent evaluate --config=infinity --config.suite.infinity.path=DIR \
         --config.policy.path=POLICY --workdir=runs/infinity
 
 docs/infinity.md describes the suite. For a chat endpoint, replace the policy by the options of
@@ -15,9 +15,9 @@ context; pages have up to 6,200 tokens. webagent-tiny, the default policy, has 2
 `:bc` trains LoRA adapters on demonstrations of the training tasks that have experts, from an
 adapter that read other sites before.
 
-    python launch/collect_demos.py --config=configs/infinity.py:bc \
+    webagent collect --config=infinity:bc \
         --config.suite.infinity.path=DIR --workdir=runs/infinity/bc
-    python launch/train_bc.py --config=configs/infinity.py:bc \
+    webagent train bc --config=infinity:bc \
         --config.suite.infinity.path=DIR --workdir=runs/infinity/bc
 """
 

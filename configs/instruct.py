@@ -4,13 +4,13 @@ r"""Any instruct model on the embedded arena (`:arena`) or on MiniWoB++ (`:miniw
 prompt describes the actions (prompt.template=auto selects it), so M-GRPO also runs without BC:
 
     MODEL=Qwen/Qwen2.5-0.5B-Instruct
-    python launch/evaluate.py --config=configs/instruct.py:arena --workdir=runs/instruct/base \
+    webagent evaluate --config=instruct:arena --workdir=runs/instruct/base \
         --config.policy.path=$MODEL
-    python launch/train_bc.py --config=configs/instruct.py:arena --workdir=runs/instruct/bc \
+    webagent train bc --config=instruct:arena --workdir=runs/instruct/bc \
         --config.policy.path=$MODEL
-    python launch/train_grpo.py --config=configs/instruct.py:arena --workdir=runs/instruct/grpo \
+    webagent train grpo --config=instruct:arena --workdir=runs/instruct/grpo \
         --config.policy.path=runs/instruct/bc/policy --config.suite.arena.task_seed=1
-    python launch/evaluate.py --config=configs/instruct.py:arena --workdir=runs/instruct/eval \
+    webagent evaluate --config=instruct:arena --workdir=runs/instruct/eval \
         --config.policy.path=runs/instruct/grpo/policy
 
 On MiniWoB++, omit suite.arena.task_seed. The learning rates are those of the paper, for training of

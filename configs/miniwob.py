@@ -10,11 +10,11 @@ short prompts and few turns: BC on 12 until validation success is flat, then M-G
 Hardware: two CPU cores.
 --config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16 (docs/results.md).
 
-    python launch/collect_demos.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
-    python launch/train_bc.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/bc
-    python launch/train_grpo.py --config=configs/miniwob.py:bc --workdir=runs/miniwob/grpo \
+    webagent collect --config=miniwob:bc --workdir=runs/miniwob/bc
+    webagent train bc --config=miniwob:bc --workdir=runs/miniwob/bc
+    webagent train grpo --config=miniwob:bc --workdir=runs/miniwob/grpo \
         --config.policy.path=runs/miniwob/bc/policy --config.rollout.max_turns=10
-    python launch/evaluate.py --config=configs/miniwob.py --workdir=runs/miniwob/eval \
+    webagent evaluate --config=miniwob --workdir=runs/miniwob/eval \
         --config.policy.path=runs/miniwob/grpo/policy
 """
 

@@ -5,15 +5,15 @@ flat; 16 updates of M-GRPO (16 groups of 8 episodes; other groups replace those 
 Each stage is evaluated on the same 408 held-out episodes, sampled at temperature 1. Results:
 docs/results.md.
 
-    python launch/quickstart.py --config=configs/quickstart.py --workdir=runs/quickstart
+    webagent quickstart --config=quickstart --workdir=runs/quickstart
 
-`:smoke` reduces it to two tasks and one update, to test the installation. `:paper`, `:dr_grpo`,
-`:rloo`, `:dapo`, `:filtered_bc`, `:awr`, `:reinforce`, `:released`, `:step_credit`,
-`:trust_region`, `:constant_turns` and `:scaled_negatives` use another objective, `:adaptive` and
-`:success_replay` other groups (docs/objectives.md). To compare objectives, start all of them from
-one BC policy:
+`:smoke` reduces it to two tasks and one update, to test the installation. `:cot` is R1-CoT:
+demonstrations with long thoughts, and limits for them. `:paper`, `:dr_grpo`, `:rloo`, `:dapo`,
+`:filtered_bc`, `:awr`, `:reinforce`, `:released`, `:step_credit`, `:trust_region`,
+`:constant_turns` and `:scaled_negatives` use another objective, `:adaptive` and `:success_replay`
+other groups (docs/objectives.md). To compare objectives, start all of them from one BC policy:
 
-    python launch/train_grpo.py --config=configs/quickstart.py:awr \
+    webagent train grpo --config=quickstart:awr \
         --config.policy.path=runs/quickstart/bc/policy --workdir=runs/awr
 """
 
@@ -134,6 +134,15 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
 }
 
 
+# R1-CoT. Long thoughts restate the task, past steps and reason.
+_COT = replace(
+    _QUICKSTART,
+    engine=replace(_QUICKSTART.engine, max_model_len=768),
+    rollout=replace(_QUICKSTART.rollout, max_new_tokens=160),
+    bc=replace(_QUICKSTART.bc, expert_thoughts="long", row_tokens=768),
+    grpo=replace(_GRPO, row_tokens=768),
+)
+
 # Two tasks and one update; the results are meaningless.
 _SMOKE = replace(
     _QUICKSTART,
@@ -149,6 +158,7 @@ _SMOKE = replace(
 _VARIANTS = {
     "": _QUICKSTART,
     "smoke": _SMOKE,
+    "cot": _COT,
     **{name: replace(_QUICKSTART, grpo=grpo) for name, grpo in _OBJECTIVES.items()},
     # Replay needs tasks that recur: about three groups per task in a run.
     "success_replay": replace(

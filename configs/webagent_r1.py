@@ -25,34 +25,34 @@ turns in training and 30 in evaluation, gradient norm clipped at 0.01.
 
 R1. Download `web_policy_sft.json` from THUDM/WebRL, folder LLaMA-Factory/data:
 
-    python launch/import_demos.py --webrl=web_policy_sft.json --workdir=runs/r1/bc
-    python launch/train_bc.py --config=configs/webagent_r1.py:r1 --workdir=runs/r1/bc \
+    webagent import demos --webrl=web_policy_sft.json --workdir=runs/r1/bc
+    webagent train bc --config=webagent_r1:r1 --workdir=runs/r1/bc \
         --config.policy.path=weights/Qwen2.5-3B-Instruct
-    python launch/train_grpo.py --config=configs/webagent_r1.py:r1 --workdir=runs/r1/grpo
+    webagent train grpo --config=webagent_r1:r1 --workdir=runs/r1/grpo
 
 R1-CoT. In the paper QwQ-32B writes the thoughts, but the file is not published. Create
 `cot_sft.json` in the format of WebRL, with responses `<think> long thought </think> <answer>
 do(...) </answer>`:
 
-    python launch/import_demos.py --webrl=cot_sft.json --workdir=runs/cot/bc
-    python launch/train_bc.py --config=configs/webagent_r1.py:cot --workdir=runs/cot/bc \
+    webagent import demos --webrl=cot_sft.json --workdir=runs/cot/bc
+    webagent train bc --config=webagent_r1:cot --workdir=runs/cot/bc \
         --config.policy.path=weights/Qwen2.5-3B-Instruct
-    python launch/train_grpo.py --config=configs/webagent_r1.py:cot --workdir=runs/cot/grpo
+    webagent train grpo --config=webagent_r1:cot --workdir=runs/cot/grpo
 
 R1-Zero:
 
-    python launch/train_grpo.py --config=configs/webagent_r1.py:zero --workdir=runs/zero/grpo
+    webagent train grpo --config=webagent_r1:zero --workdir=runs/zero/grpo
 
-Instead of import_demos, `launch/collect_demos.py --demo_source=policy` collects demonstrations of a
-model behind a chat endpoint (docs/chat_endpoints.md).
+Instead of `webagent import demos`, `webagent collect --demo_source=policy` collects demonstrations
+of a model behind a chat endpoint (docs/chat_endpoints.md).
 
 Evaluation of runs/r1/grpo/policy (and of runs/r1/bc/policy, runs/cot, runs/zero in the same way):
 greedy, and sampled as published (temperature 1, top-p 0.9, 2,048 new tokens, stop after 5 identical
 or unparsable responses in a row):
 
-    python launch/evaluate.py --config=configs/webagent_r1.py:r1 --workdir=runs/r1/greedy \
+    webagent evaluate --config=webagent_r1:r1 --workdir=runs/r1/greedy \
         --config.policy.path=runs/r1/grpo/policy
-    python launch/evaluate.py --config=configs/webagent_r1.py:r1 --workdir=runs/r1/published \
+    webagent evaluate --config=webagent_r1:r1 --workdir=runs/r1/published \
         --config.policy.path=runs/r1/grpo/policy --config.eval.temperature=1 \
         --config.eval.top_p=0.9 --config.eval.max_new_tokens=2048 --config.eval.max_repeats=5
 

@@ -97,7 +97,7 @@ def test_quickstart_objectives_are_valid_and_distinct():
     assert {"paper", "filtered_bc", "awr", "reinforce", "released"} <= set(names)
     objectives = [config.from_config_dict(quickstart.get_config(name)).grpo for name in names]
     assert len(set(objectives)) == len(names)
-    with pytest.raises(ConfigError, match="smoke, paper, "):
+    with pytest.raises(ConfigError, match="smoke, cot, paper, "):
         quickstart.get_config("papre")
 
 

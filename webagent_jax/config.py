@@ -184,7 +184,7 @@ class WebArenaConfig:
     # webarena-verified on the PATH.
     verified_python: str = ""
     lite_v2_file: str = ""  # test.raw.json of WebArena-Lite-v2 (docs/webarena.md)
-    # Whether episodes store their network log, for scores under other labels (launch/rescore.py);
+    # Whether episodes store their network log, for scores under other labels (`webagent rescore`);
     # with labels=verified they always do.
     keep_network_logs: bool = False
     # Addresses of sites, such as crm=http://localhost:3000. Task files may name these sites besides

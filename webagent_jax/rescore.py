@@ -60,7 +60,7 @@ def rescore(
     journal = EpisodeJournal(run / "episodes", key=lambda e: (e.task.id, e.attempt))
     episodes = list(journal.load().values())
     if not episodes:
-        raise ConfigError(f"{run} has no episodes with a reward: run launch/evaluate.py first")
+        raise ConfigError(f"{run} has no episodes with a reward: run `webagent evaluate` first")
     rewards: dict[str, Sequence[float | None]] = {
         suite.webarena.labels: [episode.reward for episode in episodes]
     }
@@ -77,7 +77,7 @@ def rescore(
 def _run_config(run: Path) -> RunConfig:
     path = run / "config.json"
     if not path.is_file():
-        raise ConfigError(f"{run} is not a run: pass the --workdir of launch/evaluate.py")
+        raise ConfigError(f"{run} is not a run: pass the --workdir of `webagent evaluate`")
     content = atomic_files.read_json(path)
     if not isinstance(content, dict) or "config" not in content:
         raise ConfigError(f"{path} is not the config of a run: pass the workdir of an evaluation")

@@ -1,6 +1,6 @@
 """Run on a page of your own: webagent-tiny, BC on eight demonstrations, then M-GRPO.
 
-python launch/quickstart.py --config=examples/my_site/config.py --workdir=runs/my_site
+webagent quickstart --config=examples/my_site/config.py --workdir=runs/my_site
 """
 
 from __future__ import annotations

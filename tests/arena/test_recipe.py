@@ -59,5 +59,5 @@ def test_grpo_variants_train_on_other_tasks_than_their_bc(bc_name: str, name: st
     assert grpo.suite.arena.test_templates_only == bc.suite.arena.test_templates_only
     # M-GRPO starts from the adapter in the workdir of the command of BC.
     doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
-    command = f"--config=configs/arena.py:{bc_name} --workdir={Path(grpo.policy.path).parent}\n"
+    command = f"--config=arena:{bc_name} --workdir={Path(grpo.policy.path).parent}\n"
     assert command in doc

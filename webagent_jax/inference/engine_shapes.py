@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import jax
 
@@ -16,19 +16,24 @@ from webagent_jax.policy.kernels.common import is_triton_width
 
 # Smaller pages share more and waste less; larger pages need fewer matmuls.
 PAGE_TOKENS = 64
-# Each table below has one value for short and one for long sequences (`_LONG` tokens or more).
+_LONG = 1024  # tokens of a long sequence
+
+
+class _PrefillShapes(NamedTuple):
+    chunk_page_counts: tuple[int, ...]  # allowed sizes of a chunk, ascending
+    chunks_per_batch: int
+    pages_per_block: int
+
+
 # Larger chunks make wider, cheaper matmuls of attention, which dominates long prompts; short
-# prompts waste the padding. A batch costs the same however many of its chunks are padding, so on a
-# CPU a long chunk is a batch of its own, and the last chunk of a long prompt may be shorter. It has
-# at least two pages: with one, XLA sums the matmuls of narrow policies in another order.
-# On accelerators, one batch of eight long chunks costs much less than eight batches.
-_LONG = 1024  # tokens
-_CHUNK_PAGES = {False: (1,), True: (4,)}
-_CPU_CHUNK_PAGES = {False: (1,), True: (2, 4)}
-_CHUNKS_PER_BATCH = {False: 4, True: 8}
-_CPU_CHUNKS_PER_BATCH = {False: 4, True: 1}
+# prompts waste the padding. On accelerators, one batch of eight long chunks costs much less than
+# eight batches. A batch costs the same however many of its chunks are padding, so on a CPU a long
+# chunk is a batch of its own, and the last chunk of a long prompt may be shorter. It has at least
+# two pages: with one, XLA sums the matmuls of narrow policies in another order.
+_SHORT_PREFILL = _PrefillShapes((1,), chunks_per_batch=4, pages_per_block=2)
+_LONG_PREFILL = _PrefillShapes((4,), chunks_per_batch=8, pages_per_block=8)
+_LONG_CPU_PREFILL = _PrefillShapes((2, 4), chunks_per_batch=1, pages_per_block=8)
 _PREFILL_BATCHES = 8
-_PAGES_PER_BLOCK = {False: 2, True: 8}
 # Decode attention: accelerators read many pages at once; a CPU also computes their padding.
 _CPU_DECODE_PAGES_PER_BLOCK = 2
 _DECODE_PAGES_PER_BLOCK = 32
@@ -158,11 +163,10 @@ class EngineShapes:
             )
         pages_per_sequence = -(-max_model_len // PAGE_TOKENS)
         page_bytes = PAGE_TOKENS * kv.kv_bytes_per_token(config)
-        is_long = max_model_len >= _LONG
         platform = platform or jax.default_backend()
         is_cpu = platform == "cpu"
-        chunk_page_counts = (_CPU_CHUNK_PAGES if is_cpu else _CHUNK_PAGES)[is_long]
-        chunks_per_batch = (_CPU_CHUNKS_PER_BATCH if is_cpu else _CHUNKS_PER_BATCH)[is_long]
+        long_prefill = _LONG_CPU_PREFILL if is_cpu else _LONG_PREFILL
+        prefill = long_prefill if max_model_len >= _LONG else _SHORT_PREFILL
         # NULL_PAGE, the pages that all slots can use, and half as many for cached prefixes.
         num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
         if cache_bytes is not None:
@@ -178,10 +182,10 @@ class EngineShapes:
             max_model_len=max_model_len,
             page_tokens=PAGE_TOKENS,
             num_pages=num_pages,
-            chunk_page_counts=chunk_page_counts,
-            chunks_per_batch=chunks_per_batch,
+            chunk_page_counts=prefill.chunk_page_counts,
+            chunks_per_batch=prefill.chunks_per_batch,
             prefill_batches=_PREFILL_BATCHES,
-            prefill_pages_per_block=_PAGES_PER_BLOCK[is_long],
+            prefill_pages_per_block=prefill.pages_per_block,
             decode_pages_per_block=(
                 _CPU_DECODE_PAGES_PER_BLOCK
                 if is_cpu

@@ -1,7 +1,7 @@
 """Local web server of all runs below a directory: list, reports and comparison, updated live.
 
 The server reads the files that runs write; it never connects to a run. Building a report refreshes
-the directory `report/` of its workdir, as launch/build_report.py does, and nothing else is written.
+the directory `report/` of its workdir, as `webagent report` does, and nothing else is written.
 A page may send the prompt of a stored step again (`send_again`).
 """
 
