@@ -50,7 +50,6 @@ def test_update_benchmark_gradients_match_row_per_turn(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_generate_benchmark_reports_trace_and_rates(monkeypatch, capsys):
-    pytest.importorskip("transformers")
     constants = {"_TRACES": (SMALL,), "_TASK": 5, "_GROUPS": 2, "_ROWS": 2, "_PROMPT": 70}
     for name, value in constants.items():
         monkeypatch.setattr(generate, name, value)

@@ -43,8 +43,9 @@ def exported(tmp_path):
 
 
 def test_transformers_generates_same_text(exported):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     tokenizer = ChatTokenizer(exported)
     conversations = [
         build_messages(
@@ -83,7 +84,6 @@ def test_transformers_generates_same_text(exported):
 @pytest.fixture
 def server_url(exported, tmp_path):
     """Return the address of examples/serve_transformers.py with the policy."""
-    pytest.importorskip("torch")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]

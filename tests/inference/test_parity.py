@@ -21,8 +21,9 @@ NUM_PROMPTS, RESPONSE_TOKENS = 32, 64
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
 def test_greedy_completions_match_transformers(config, tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     params = policy.init(config, jax.random.key(0))
     params = {**params, "embed": params["embed"] * 20.0}  # so that probabilities differ
     policy.save_hf(tmp_path, config, params)

@@ -118,8 +118,9 @@ def write_gguf(file: Path, name: str, matrix_type: Type, **fields: object) -> po
     ],
 )
 def test_logits_match_transformers(tmp_path, name, matrix_type):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     config = write_gguf(tmp_path / "model.gguf", name, matrix_type)
     gguf_import.import_gguf(tmp_path / "model.gguf", tmp_path / "hf")
     loaded_config, params = policy.load_hf(tmp_path / "hf", attention=config.attention)
@@ -180,8 +181,8 @@ def test_rope_scaling_is_derived_from_divisors(tmp_path):
 @pytest.mark.slow
 def test_smollm2_matches_transformers():
     """Logits of five prompts, and token ids of 10,000 random strings; downloads 93 MB once."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
     from tokenizers import pre_tokenizers
 
     directory = policy.resolve_dir("smollm2-135m")

@@ -61,8 +61,9 @@ def get_param(params, path):
 
 @pytest.mark.parametrize("config", SIZES.values(), ids=SIZES)
 def test_logits_match_transformers(config, tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     params = random_params(config)
     policy.save_hf(tmp_path, config, params)
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, (2, 1024))
@@ -146,8 +147,9 @@ def test_missing_tensor_error_names_missing_file(tmp_path):
 
 
 def test_transformers_loads_several_files(tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     config = SIZES["qwen2 untied"]
     params = random_params(config)
     policy.save_hf(tmp_path, config, params, file_bytes=9_000)

@@ -55,14 +55,16 @@ def write_adapter(folder, config, adapters, base, **options):
 
 
 def load_with_peft(base, adapter):
-    peft = pytest.importorskip("peft")
-    transformers = pytest.importorskip("transformers")
+    import peft
+    import transformers
+
     model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype="float32")
     return peft.PeftModel.from_pretrained(model, adapter)
 
 
 def torch_logits(model, tokens):
-    torch = pytest.importorskip("torch")
+    import torch
+
     with torch.no_grad():
         return model(torch.from_numpy(tokens)).logits.numpy()
 
@@ -89,8 +91,10 @@ def test_saved_adapter_has_equal_logits_in_peft(config, projections, tmp_path):
 
 @pytest.mark.parametrize("rslora", [False, True])
 def test_adapter_of_peft_has_equal_logits(rslora, tmp_path):
-    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import peft
+    import torch
+    import transformers
+
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     config = CONFIGS["qwen2 untied"]
     write_base(base, config, file_bytes=9_000)

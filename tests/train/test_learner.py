@@ -114,8 +114,10 @@ def test_restore_rejects_changed_weights(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 def test_export_of_adapters_equals_merged_policy_in_peft(tmp_path):
-    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import peft
+    import torch
+    import transformers
+
     cfg = replace(CFG, lora=LoRAConfig(rank=2, target_modules=("q", "up")))
     with Learner(cfg, tmp_path) as learner:
         learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 10)
