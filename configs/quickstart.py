@@ -7,11 +7,11 @@ docs/results.md.
 
     webagent quickstart --config=quickstart --workdir=runs/quickstart
 
-`:smoke` reduces it to two tasks and one update, to test the installation. `:cot` is R1-CoT:
-demonstrations with long thoughts, and limits for them. `:paper`, `:dr_grpo`, `:rloo`, `:dapo`,
-`:filtered_bc`, `:awr`, `:reinforce`, `:released`, `:step_credit`, `:trust_region`,
-`:constant_turns` and `:scaled_negatives` use another objective, `:adaptive` and `:success_replay`
-other groups (docs/objectives.md). To compare objectives, start all of them from one BC policy:
+`:smoke` reduces it to two tasks and one update, to test the installation. `:cot` is R1-CoT: 32
+demonstrations per task with long thoughts. `:paper`, `:dr_grpo`, `:rloo`, `:dapo`, `:filtered_bc`,
+`:awr`, `:reinforce`, `:released`, `:step_credit`, `:trust_region`, `:constant_turns` and
+`:scaled_negatives` use another objective, `:adaptive` and `:success_replay` other groups
+(docs/objectives.md). To compare objectives, start all of them from one BC policy:
 
     webagent train grpo --config=quickstart:awr \
         --config.policy.path=runs/quickstart/bc/policy --workdir=runs/awr
@@ -134,12 +134,13 @@ _OBJECTIVES: dict[str, GRPOConfig] = {
 }
 
 
-# R1-CoT. Long thoughts restate the task, past steps and reason.
+# R1-CoT. Long thoughts contain the task, past steps and page. webagent-tiny was pretrained on short
+# thoughts and needs more demonstrations for long ones (docs/results.md).
 _COT = replace(
     _QUICKSTART,
     engine=replace(_QUICKSTART.engine, max_model_len=768),
     rollout=replace(_QUICKSTART.rollout, max_new_tokens=160),
-    bc=replace(_QUICKSTART.bc, expert_thoughts="long", row_tokens=768),
+    bc=replace(_QUICKSTART.bc, expert_thoughts="long", demos_per_task=32, epochs=4, row_tokens=768),
     grpo=replace(_GRPO, row_tokens=768),
 )
 

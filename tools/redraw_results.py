@@ -301,6 +301,24 @@ def quickstart_r1() -> str:
     return table_of([*header, "minus its start, paired", "minus R1, same stage, paired"], rows)
 
 
+def quickstart_thoughts() -> str:
+    """Return the table of short and long thoughts in demonstrations of the quickstart."""
+    long, short = load_runs("quickstart_thoughts")
+    bc, grpo = (long.evals[stage] for stage in STAGES[1:])
+    rows = [
+        ["short: next step", interval(short.evals["bc"]), "", ""],
+        [
+            "long: task, past steps, page, next step",
+            interval(bc),
+            interval(grpo),
+            gain_over(bc, grpo),
+        ],
+        ["difference, paired", gain_over(short.evals["bc"], bc), "", ""],
+    ]
+    header = ["thoughts of the demonstrations", "BC", "M-GRPO (R1-CoT)", "M-GRPO minus BC, paired"]
+    return table_of(header, rows)
+
+
 def full_history_tokens() -> str:
     """Return the table of tokens per training episode with all pages, against one page."""
     full = load_runs("quickstart_full_history")
@@ -571,6 +589,7 @@ def few_demos() -> str:
         "grpo": "M-GRPO, seed 0",
         "grpo_seed1": "M-GRPO, seed 1",
         "rejection_sampling": "BC on successes of M-GRPO, seed 0",
+        "rejection_sampling_bc": "BC on successes of BC",
     }
     runs = {run.name: run for run in load_runs("arena_few_demos")}
     rows = []
@@ -864,6 +883,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
     "quickstart_two_demos_tasks": quickstart_tasks,
     "quickstart_r1": quickstart_r1,
+    "quickstart_thoughts": quickstart_thoughts,
     "full_history": full_history,
     "full_history_tokens": full_history_tokens,
     "bc_quickstart": bc_quickstart,
