@@ -95,6 +95,7 @@ def test_nested_options_are_parsed_and_checked():
 def test_quickstart_objectives_are_valid_and_distinct():
     names = [*quickstart._OBJECTIVES]
     assert {"paper", "filtered_bc", "awr", "reinforce", "released"} <= set(names)
+    assert config.from_config_dict(quickstart.get_config("cot")).bc.expert_thoughts == "long"
     objectives = [config.from_config_dict(quickstart.get_config(name)).grpo for name in names]
     assert len(set(objectives)) == len(names)
     with pytest.raises(ConfigError, match="smoke, cot, paper, "):
