@@ -260,7 +260,7 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("train bc --workdri=x", "Did you mean: workdir"),
         ("train bc --workdir=x --config=quikstart", "did you mean --config=quickstart?"),
         ("train bc --workdir=x --config=configs/quikstart.py", "did you mean --config=quickstart?"),
-        ("train bc --workdir=x --config=quickstart:smoks", "'smoks'; available: smoke, paper"),
+        ("train bc --workdir=x --config=quickstart:smoks", "'smoks'; available: smoke, cot, paper"),
         (
             "train bc --workdir=x --config=examples/my_site/config.py:smoke",
             "the config file fails: TypeError: get_",
