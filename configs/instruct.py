@@ -50,7 +50,7 @@ _SUITES = {
         train_seeds_per_task=1,
         arena=ArenaConfig(task_seed=0, num_generated_tasks=1_000),
     ),
-    # The pages with an expert, which BC needs.
+    # The tasks with an expert, which BC needs.
     "miniwob": SuiteConfig(name="miniwob", tasks=tuple(EXPERTS)),
 }
 # Tokens of prompt and response, tokens of a response, turns, demonstrations and evaluations per

@@ -1,11 +1,11 @@
-r"""SmolLM2-135M-Instruct on 56 pages of MiniWoB++: BC, then M-GRPO, with LoRA adapters.
+r"""SmolLM2-135M-Instruct on 56 tasks of MiniWoB++: BC, then M-GRPO, with LoRA adapters.
 
-The pages are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
-of 50 pages: two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of 3,000 to
-7,000 tokens, which would take half of the time. M-GRPO trains on these 50 pages too (`:bc`), with
-most groups on pages where BC both succeeds and fails. Every evaluation uses all pages, sampled at
+The tasks are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
+of 50 tasks: two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of 3,000 to
+7,000 tokens, which would take half of the time. M-GRPO trains on these 50 tasks too (`:bc`), with
+most groups on tasks where BC both succeeds and fails. Every evaluation uses all tasks, sampled at
 temperature 1. M-GRPO also starts from the adapter in the package:
---config.policy.path=smollm2-135m-miniwob. `:short_bc` and `:short` continue from it on pages with
+--config.policy.path=smollm2-135m-miniwob. `:short_bc` and `:short` continue from it on tasks with
 short prompts and few turns: BC on 12 until validation success is flat, then M-GRPO on six.
 Hardware: two CPU cores.
 --config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16 (docs/results.md).
@@ -40,7 +40,7 @@ from webagent_jax.config import (
     SuiteConfig,
 )
 
-_BC_PAGES = (
+_BC_TASKS = (
     "choose-date-easy",
     "choose-date-medium",
     "choose-list",
@@ -93,7 +93,7 @@ _BC_PAGES = (
     "use-spinner",
 )
 
-_OTHER_PAGES = (
+_OTHER_TASKS = (
     "book-flight",
     "click-pie",
     "choose-date",
@@ -102,8 +102,8 @@ _OTHER_PAGES = (
     "click-checkboxes-soft",
 )
 
-# Pages on which BC fails in some or all training tasks; these have the fewest tokens per episode.
-_SHORT_PAGES = (
+# Tasks on which BC fails with some or all training seeds; these have the fewest tokens per episode.
+_SHORT_TASKS = (
     "click-dialog-2",
     "click-shape",
     "count-shape",
@@ -111,7 +111,7 @@ _SHORT_PAGES = (
     "identify-shape",
     "use-autocomplete",
 )
-_LONGER_PAGES = (
+_LONGER_TASKS = (
     "click-collapsible-2",
     "click-shades",
     "click-tab-2-hard",
@@ -120,13 +120,13 @@ _LONGER_PAGES = (
     "tic-tac-toe",
 )
 
-_ALL_PAGES = RunConfig(
+_ALL_TASKS = RunConfig(
     policy=PolicyConfig(path="smollm2-135m"),
     # BC teaches the grammar, and short prompts train faster.
     prompt=PromptConfig(template="compact"),
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(microbatch_rows_per_device=1),
-    suite=SuiteConfig(tasks=(*_BC_PAGES, *_OTHER_PAGES)),
+    suite=SuiteConfig(tasks=(*_BC_TASKS, *_OTHER_TASKS)),
     engine=EngineConfig(slots=16, max_model_len=1_536),
     rollout=RolloutConfig(
         max_concurrent_episodes=16, max_turns=16, max_new_tokens=128, episode_timeout=900.0
@@ -149,7 +149,7 @@ _ALL_PAGES = RunConfig(
         updates=12,
         tasks_per_update=12,
         group_size=8,
-        # BC succeeds or fails in all attempts of a group on two thirds of the pages.
+        # BC succeeds or fails in all attempts of a group on two thirds of the tasks.
         task_sampling="adaptive",
         minibatches=3,
         max_extra_groups=4,
@@ -163,19 +163,19 @@ _ALL_PAGES = RunConfig(
 )
 
 _SHORT_BC = replace(
-    _ALL_PAGES,
+    _ALL_TASKS,
     policy=PolicyConfig(path="smollm2-135m-miniwob"),
-    suite=SuiteConfig(tasks=tuple(sorted((*_SHORT_PAGES, *_LONGER_PAGES)))),
-    rollout=replace(_ALL_PAGES.rollout, max_turns=8),
+    suite=SuiteConfig(tasks=tuple(sorted((*_SHORT_TASKS, *_LONGER_TASKS)))),
+    rollout=replace(_ALL_TASKS.rollout, max_turns=8),
     bc=replace(
-        _ALL_PAGES.bc,
+        _ALL_TASKS.bc,
         demos_per_task=30,
         held_out_demos=0,
         eval_decisions=0,
         eval_interval=40,
         eval_episodes=48,
         checkpoint_interval=20,
-        optimizer=replace(_ALL_PAGES.bc.optimizer, learning_rate=5e-4),
+        optimizer=replace(_ALL_TASKS.bc.optimizer, learning_rate=5e-4),
     ),
 )
 
@@ -183,11 +183,11 @@ _SHORT = replace(
     _SHORT_BC,
     # Policy of `:short_bc`, after its command in docs/results.md.
     policy=PolicyConfig(path="runs/miniwob_short/bc/policy"),
-    suite=SuiteConfig(tasks=_SHORT_PAGES),
+    suite=SuiteConfig(tasks=_SHORT_TASKS),
     # Decisions are nearly certain at temperature 1: few groups have both outcomes.
     rollout=replace(_SHORT_BC.rollout, max_turns=4, temperature=1.4),
     grpo=replace(
-        _ALL_PAGES.grpo,
+        _ALL_TASKS.grpo,
         updates=14,
         tasks_per_update=9,
         max_extra_groups=3,
@@ -195,12 +195,12 @@ _SHORT = replace(
         minibatches=2,
         optimizer=OptimizerConfig(learning_rate=4e-4, warmup_fraction=0.05, max_grad_norm=1.0),
     ),
-    eval=replace(_ALL_PAGES.eval, seeds_per_task=34, max_turns=(4,)),
+    eval=replace(_ALL_TASKS.eval, seeds_per_task=34, max_turns=(4,)),
 )
 
 _VARIANTS = {
-    "": _ALL_PAGES,
-    "bc": replace(_ALL_PAGES, suite=replace(_ALL_PAGES.suite, tasks=_BC_PAGES)),
+    "": _ALL_TASKS,
+    "bc": replace(_ALL_TASKS, suite=replace(_ALL_TASKS.suite, tasks=_BC_TASKS)),
     "short_bc": _SHORT_BC,
     "short": _SHORT,
 }

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import webagent_jax.gym
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
-from webagent_jax.suites.miniwob import MiniWob, all_pages
+from webagent_jax.suites.miniwob import MiniWob, all_task_names
 from webagent_jax.types import InfraError, Observation, ResetResult, StepResult, Task
 
 pytestmark = pytest.mark.browser
@@ -49,7 +49,7 @@ def env(suite: MiniWob) -> Iterator[webagent_jax.gym.WebEnv]:
 
 
 def test_all_miniwob_tasks_are_registered():
-    names = {f"webagent_jax/miniwob.{page}" for page in all_pages()}
+    names = {f"webagent_jax/miniwob.{name}" for name in all_task_names()}
     assert names <= set(gymnasium.registry)
 
 

@@ -169,8 +169,8 @@ def pooled_gain(baseline: Sequence[Json], candidate: Sequence[Json]) -> str:
 def summary() -> str:
     """Return the table of README.md: BC and M-GRPO of the main runs, on the same episodes."""
     pairs: dict[str, tuple[str, str]] = {
-        "SmolLM2-135M, six short MiniWoB++ pages": ("miniwob_short/bc", "miniwob_short/grpo"),
-        "SmolLM2-135M, 56 MiniWoB++ pages": ("miniwob/bc_50pages", "miniwob/grpo_50pages"),
+        "SmolLM2-135M, six short MiniWoB++ tasks": ("miniwob_short/bc", "miniwob_short/grpo"),
+        "SmolLM2-135M, 56 MiniWoB++ tasks": ("miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
         "SmolLM2-135M, short tasks of five embedded sites": ("arena_short/bc", "arena_short/grpo"),
         "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations": (
             "arena_few_demos/bc",
@@ -183,7 +183,7 @@ def summary() -> str:
     }
     tiny = load_runs("quickstart")
     stages: dict[str, list[list[Json]]] = {
-        "webagent-tiny, 12 MiniWoB++ pages (`make quickstart`)": [
+        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": [
             [run.summary[stage] for run in tiny] for stage in STAGES[1:]
         ],
         "webagent-tiny, the same, greedy": [
@@ -402,14 +402,14 @@ def arena_turn_limits() -> str:
     return table_of(["success, %, by turn limit", *map(str, limits)], rows)
 
 
-def quickstart_pages() -> str:
-    """Return the table of success by page, the mean over the seeds of the quickstart."""
+def quickstart_task_rates() -> str:
+    """Return the table of success by task, the mean over the seeds of the quickstart."""
     runs = load_runs("quickstart")
-    # All seeds have the same number of episodes per page, so the mean of their rates is the rate.
+    # All seeds have the same number of episodes per task, so the mean of their rates is the rate.
     rates = {NAMES[stage]: [run.summary[stage]["by_site"] for run in runs] for stage in STAGES}
     rows = [
-        [page, *(f"{100 * mean(rate[page] for rate in seeds):.0f}" for seeds in rates.values())]
-        for page in rates["BC"][0]
+        [task, *(f"{100 * mean(rate[task] for rate in seeds):.0f}" for seeds in rates.values())]
+        for task in rates["BC"][0]
     ]
     return table_of([f"success, % of {34 * len(runs)}", *rates], rows)
 
@@ -419,7 +419,7 @@ def bc_options(run: Run) -> str:
     bc = run.config["config"]["bc"]
     rate = bc["optimizer"]["learning_rate"]
     plural = "" if bc["demos_per_task"] == 1 else "s"
-    demos = f"{bc['demos_per_task']} demonstration{plural} per page"
+    demos = f"{bc['demos_per_task']} demonstration{plural} per task"
     batch = f"batch {bc['batch_episodes']}, {bc['epochs']} epochs"
     return f"{demos}, {batch}, learning rate {rate:g}, seed {run.config['config']['seed']}"
 
@@ -549,8 +549,8 @@ def miniwob() -> str:
 def miniwob_rl() -> str:
     """Return the table of M-GRPO from BC on MiniWoB++, on the same episodes."""
     runs = {run.name: run for run in load_runs("miniwob")}
-    baseline = runs["bc_50pages"].evals["sampled"]
-    rows = [["bc_50pages", runs["bc_50pages"].commit, "", interval(baseline), ""]]
+    baseline = runs["bc_50tasks"].evals["sampled"]
+    rows = [["bc_50tasks", runs["bc_50tasks"].commit, "", interval(baseline), ""]]
     for name, run in runs.items():
         if not name.startswith("grpo"):
             continue
@@ -607,11 +607,11 @@ def few_demos() -> str:
     return table_of(header, rows)
 
 
-def pages_of(folder: str, *names: str) -> str:
-    """Return the table of success by page of the named runs, with three pages per row."""
+def task_rates(folder: str, *names: str) -> str:
+    """Return the table of success by task of the named runs, with three tasks per row."""
     runs = [run for run in load_runs(folder) if run.name in names]
     rates = [run.evals["sampled"]["by_site"] for run in runs]
-    return _in_three_columns("page", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
+    return _in_three_columns("task", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
 
 
 def arena_short_bc() -> str:
@@ -876,7 +876,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quickstart": partial(quickstart, "quickstart"),
     "quickstart_greedy": partial(quickstart_evals, "greedy"),
     "quickstart_train_split": partial(quickstart_evals, "train_split"),
-    "quickstart_pages": quickstart_pages,
+    "quickstart_task_rates": quickstart_task_rates,
     "turn_limits": turn_limits,
     "arena_turn_limits": arena_turn_limits,
     "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
@@ -893,7 +893,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_sites": arena_sites,
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
-    "miniwob_pages": partial(pages_of, "miniwob", "bc_50pages", "grpo_50pages"),
+    "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),
     "arena_short_bc": arena_short_bc,
     "arena_short_rl": partial(short_rl, "arena_short"),
     "arena_short_adaptive": arena_short_adaptive,
@@ -913,7 +913,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_test_templates_updates": partial(updates_of, "arena_test_templates/grpo"),
     "arena_short_24_demos": partial(updates_of, "arena_short_24_demos/grpo"),
     "miniwob_short_rl": partial(short_rl, "miniwob_short"),
-    "miniwob_short_pages": partial(pages_of, "miniwob_short", "bc", "grpo"),
+    "miniwob_short_tasks": partial(task_rates, "miniwob_short", "bc", "grpo"),
     "quickstart_variants": partial(variants_of, *_QUICKSTART),
     "objectives": partial(variants_of, *_OBJECTIVES),
     "temperature_variants": partial(variants_of, *_TEMPERATURE),

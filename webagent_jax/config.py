@@ -252,8 +252,7 @@ class SuiteConfig:
     # (docs/your_site.md); replaces `name`. The module is found in the current folder or an
     # installed package.
     factory: str = ""
-    # Names of tasks, MiniWoB++ pages, arena sites, arena templates or apps; empty: the complete
-    # suite.
+    # Names of tasks, arena sites, arena templates or apps; empty: the complete suite.
     tasks: tuple[str, ...] = ()
     # Seeds per name in the training split. Names of the arena, WebArena and Infinity are single
     # tasks; only demonstrations use more of their seeds.

@@ -14,9 +14,9 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.suites.miniwob import (
     FIRST_TEST_SEED,
-    GRADED_PAGES,
+    GRADED_TASKS,
     MiniWob,
-    all_pages,
+    all_task_names,
 )
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.types import Action, ActionKind, InfraError, Observation, ResetResult, Task
@@ -34,11 +34,11 @@ _MARK_SEEDED = """
 }
 """
 _RESTART = "() => window.core?.cover_div?.onclick()"
-_EASY_PAGES = ("click-test", "focus-text")  # one click solves every problem of these pages
+_EASY_TASKS = ("click-test", "focus-text")  # one click solves every seed of these tasks
 
-# Pages whose observations or intents do not determine the answer: white and gray boxes, text fields
+# Tasks whose observations or intents do not determine the answer: white and gray boxes, text fields
 # of one or many lines, figures of one size, two names without an order, an opponent who may win.
-_UNDETERMINED_PAGES = {
+_UNDETERMINED_TASKS = {
     "click-color",
     "click-widget",
     "count-shape",
@@ -47,7 +47,7 @@ _UNDETERMINED_PAGES = {
     "tic-tac-toe",
 }
 
-_ANIMATED_PAGES = {"simon-says", "stock-market"}  # their content changes over time
+_ANIMATED_TASKS = {"simon-says", "stock-market"}  # their content changes over time
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -119,16 +119,16 @@ def test_splits_have_disjoint_seeds(suite: MiniWob) -> None:
     assert len({task.seed for task in test[:260]}) == 2
 
 
-def test_tasks_cycle_through_pages(suite: MiniWob) -> None:
+def test_tasks_cycle_through_names(suite: MiniWob) -> None:
     tasks = suite.tasks("test")
-    assert [task.sites for task in tasks[:130]] == [(page,) for page in all_pages()]
-    assert tasks[130 + 7] == suite.task(suite.pages[7], "test", 1)
-    assert tasks[0].id == f"miniwob/{suite.pages[0]}/{FIRST_TEST_SEED}"
+    assert [task.sites for task in tasks[:130]] == [(name,) for name in all_task_names()]
+    assert tasks[130 + 7] == suite.task(suite.names[7], "test", 1)
+    assert tasks[0].id == f"miniwob/{suite.names[0]}/{FIRST_TEST_SEED}"
     with pytest.raises(IndexError):
         tasks[len(tasks)]
 
 
-def test_unknown_page_error_suggests_similar_names(suite: MiniWob) -> None:
+def test_unknown_task_error_suggests_similar_names(suite: MiniWob) -> None:
     with pytest.raises(ConfigError, match="login-user"):
         suite.task("login-usr", "train", 0)
 
@@ -153,8 +153,8 @@ def test_reused_context_matches_new_context(suite: MiniWob) -> None:
         finally:
             environment.close()
 
-    pages = [page for page in all_pages() if page not in _ANIMATED_PAGES][::4]
-    tasks = [suite.task(page, "train", 5) for page in pages]
+    names = [name for name in all_task_names() if name not in _ANIMATED_TASKS][::4]
+    tasks = [suite.task(name, "train", 5) for name in names]
     reuse_results = run_parallel(lambda task: observe_click(suite, task), tasks)
     with BrowserPool(replace(BROWSER_CONFIG, reuse_contexts=False)) as pool:
         suite_without_reuse = MiniWob(pool)
@@ -164,11 +164,11 @@ def test_reused_context_matches_new_context(suite: MiniWob) -> None:
         )
         suite_without_reuse.close()
         assert pool.stats().contexts_reused == 0
-    assert suite._pool.stats().contexts_reused > len(pages) / 2
+    assert suite._pool.stats().contexts_reused > len(names) / 2
 
 
-def test_experts_and_graded_pages_exist() -> None:
-    assert set(EXPERTS) | GRADED_PAGES <= set(all_pages())
+def test_experts_and_graded_tasks_exist() -> None:
+    assert set(EXPERTS) | GRADED_TASKS <= set(all_task_names())
 
 
 # --- live pages -----------------------------------------------------------------------------------
@@ -176,12 +176,13 @@ def test_experts_and_graded_pages_exist() -> None:
 
 @pytest.mark.browser
 def test_every_page_has_intent_and_text(suite: MiniWob) -> None:
-    starts = run_parallel(lambda page: reset_task(suite, suite.task(page, "test", 0)), all_pages())
-    for page, start in zip(all_pages(), starts, strict=True):
-        assert start.intent and start.observation.text, page
-        assert start.intent not in start.observation.text, page
-        assert "Last reward" not in start.observation.text, page
-        assert "START" not in start.observation.text.splitlines(), page
+    names = all_task_names()
+    starts = run_parallel(lambda name: reset_task(suite, suite.task(name, "test", 0)), names)
+    for name, start in zip(names, starts, strict=True):
+        assert start.intent and start.observation.text, name
+        assert start.intent not in start.observation.text, name
+        assert "Last reward" not in start.observation.text, name
+        assert "START" not in start.observation.text.splitlines(), name
 
 
 @pytest.mark.browser
@@ -344,12 +345,12 @@ def test_second_problem_of_document_gives_zero_reward(suite: MiniWob) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
 def test_only_seeded_problem_is_rewarded(suite: MiniWob, count: int) -> None:
-    stride = 3 if count < len(suite.pages) else 1
-    pages = [suite.pages[stride * i % len(suite.pages)] for i in range(count)]
-    # Random clicks solve some tasks of these pages.
-    pages[::2] = [_EASY_PAGES[i % len(_EASY_PAGES)] for i in range(len(pages[::2]))]
+    stride = 3 if count < len(suite.names) else 1
+    names = [suite.names[stride * i % len(suite.names)] for i in range(count)]
+    # Random clicks solve some seeds of these tasks.
+    names[::2] = [_EASY_TASKS[i % len(_EASY_TASKS)] for i in range(len(names[::2]))]
     rewarded = run_parallel(
-        lambda i: act_randomly(suite, suite.task(pages[i], "train", i), random.Random(i)),
+        lambda i: act_randomly(suite, suite.task(names[i], "train", i), random.Random(i)),
         range(count),
     )
     assert any(rewarded)
@@ -369,7 +370,7 @@ def act_randomly(suite: MiniWob, task: Task, rng: random.Random) -> bool:
         for _ in range(10):
             match rng.choice(["goto", "history", "reload", "restart", *["click"] * 4]):
                 case "goto":
-                    page = rng.choice([rng.choice(_EASY_PAGES), rng.choice(suite.pages)])
+                    page = rng.choice([rng.choice(_EASY_TASKS), rng.choice(suite.names)])
                     if bypass:
                         session.goto(f"{suite._site.url}/miniwob/{page}.html")
                     action = Action(ActionKind.GOTO, value=f"{page}.html")
@@ -403,23 +404,23 @@ def choose_id(page: Observation, rng: random.Random) -> str:
 
 
 @pytest.mark.browser
-def test_experts_solve_their_pages(suite: MiniWob) -> None:
-    tasks = [suite.task(page, "train", 0) for page in EXPERTS if page not in _UNDETERMINED_PAGES]
+def test_experts_solve_their_tasks(suite: MiniWob) -> None:
+    tasks = [suite.task(name, "train", 0) for name in EXPERTS if name not in _UNDETERMINED_TASKS]
     rewards = run_parallel(lambda task: run_expert(suite, task), tasks)
     assert [task.id for task, r in zip(tasks, rewards, strict=True) if r != 1.0] == []
 
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.parametrize("page", EXPERTS)
-def test_expert_solves_page_for_five_seeds(suite: MiniWob, page: str) -> None:
-    tasks = [suite.task(page, "test", index) for index in range(5)]
+@pytest.mark.parametrize("name", EXPERTS)
+def test_expert_solves_five_seeds(suite: MiniWob, name: str) -> None:
+    tasks = [suite.task(name, "test", index) for index in range(5)]
     rewards = run_parallel(lambda task: run_expert(suite, task), tasks)
-    assert sum(rewards) >= (3 if page in _UNDETERMINED_PAGES else 5), rewards
+    assert sum(rewards) >= (3 if name in _UNDETERMINED_TASKS else 5), rewards
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page", sorted(_UNDETERMINED_PAGES))
-def test_expert_solves_undetermined_page_for_some_seeds(suite: MiniWob, page: str) -> None:
-    tasks = [suite.task(page, "train", index) for index in range(4)]
+@pytest.mark.parametrize("name", sorted(_UNDETERMINED_TASKS))
+def test_expert_solves_undetermined_task_for_some_seeds(suite: MiniWob, name: str) -> None:
+    tasks = [suite.task(name, "train", index) for index in range(4)]
     assert sum(run_parallel(lambda task: run_expert(suite, task), tasks)) >= 2

@@ -12,7 +12,7 @@ import gymnasium
 from webagent_jax.arena.registry import TEMPLATES
 from webagent_jax.config import SuiteConfig, SuiteName
 from webagent_jax.gym.environment import WebEnv, make_env
-from webagent_jax.suites.miniwob import all_pages
+from webagent_jax.suites.miniwob import all_task_names
 
 __all__ = ["WebEnv", "make_env"]
 
@@ -25,8 +25,8 @@ def _register(suite: SuiteName, name: str) -> None:
     )
 
 
-for _page in all_pages():
-    _register("miniwob", _page)
+for _name in all_task_names():
+    _register("miniwob", _name)
 # Templates are named site/template; tasks of several sites have the site "across".
 for _site in sorted({template.name.partition("/")[0] for template in TEMPLATES}):
     _register("arena", _site)

@@ -13,7 +13,7 @@ from browsergym.core.registration import register_task
 from browsergym.core.task import AbstractBrowserTask
 
 from webagent_jax.browser import BrowserPool
-from webagent_jax.suites.miniwob import VIEWPORT, MiniWob, all_pages
+from webagent_jax.suites.miniwob import VIEWPORT, MiniWob, all_task_names
 from webagent_jax.types import Action, ActionKind, Observation
 from webagent_jax.unicode import to_well_formed
 
@@ -78,12 +78,12 @@ class SinglePagePool:
 class MiniWobTask(AbstractBrowserTask):
     """MiniWoB++ task, prepared and scored by `suites.miniwob`: only full success is rewarded."""
 
-    def __init__(self, seed: int, page: str) -> None:
+    def __init__(self, seed: int, name: str) -> None:
         super().__init__(seed)
         self.viewport = dict(zip(("width", "height"), VIEWPORT, strict=True))
         self.slow_mo = 0
         self.timezone_id = "UTC"
-        self._name = page
+        self._name = name
 
     def setup(self, page: Any) -> tuple[str, dict[str, Any]]:
         """Start the task selected by the seed; return its intent and {"task": task id}."""
@@ -116,5 +116,5 @@ class MiniWobTask(AbstractBrowserTask):
         self._suite.close()
 
 
-for _page in all_pages():
-    register_task(f"webagent_jax.miniwob.{_page}", MiniWobTask, task_kwargs={"page": _page})
+for _name in all_task_names():
+    register_task(f"webagent_jax.miniwob.{_name}", MiniWobTask, task_kwargs={"name": _name})

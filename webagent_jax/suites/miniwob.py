@@ -30,10 +30,10 @@ from webagent_jax.types import (
     Task,
 )
 
-_NUM_TEST_SEEDS = 1_000  # tasks per page in the test split
+_NUM_TEST_SEEDS = 1_000  # seeds per task name in the test split
 VIEWPORT = (500, 400)  # CSS pixels; a page is 160 x 210, its pop-ups can be larger
 
-GRADED_PAGES = frozenset(
+GRADED_TASKS = frozenset(
     {
         "bisect-angle",
         "chase-circle",
@@ -46,7 +46,7 @@ GRADED_PAGES = frozenset(
         "right-angle",
     }
 )
-"""Pages that grade the precision of the pointer, so that almost no answer gets the full reward."""
+"""Tasks that grade the precision of the pointer, so that almost no answer gets the full reward."""
 
 _FULL_REWARD = 1.0 - 1e-6  # some pages add up their reward from thirds
 
@@ -110,12 +110,12 @@ class MiniWob:
 
     Args:
         pool: pool of browsers; the caller closes it.
-        pages: page names such as `login-user`; empty for all pages.
-        train_seeds: tasks per page in the training split, at most FIRST_TEST_SEED.
+        names: task names such as `login-user`; empty for all.
+        train_seeds: seeds per task name in the training split, at most FIRST_TEST_SEED.
         latency: seconds by which the site delays every response.
 
     Raises:
-        ConfigError: a page is unknown, `train_seeds` is not valid, or the package `miniwob` is not
+        ConfigError: a name is unknown, `train_seeds` is not valid, or the package `miniwob` is not
             installed.
         InfraError: the site does not start.
     """
@@ -123,33 +123,33 @@ class MiniWob:
     def __init__(
         self,
         pool: BrowserPool,
-        pages: Sequence[str] = (),
+        names: Sequence[str] = (),
         train_seeds: int = 10_000,
         *,
         latency: float = 0.0,
     ) -> None:
         folder = _html_folder()
-        self.pages = _resolve_pages(pages, available_pages=all_pages(folder))
+        self.names = _resolve_names(names, available=all_task_names(folder))
         self._seeds = _seed_ranges(train_seeds, _NUM_TEST_SEEDS)
         self._pool = pool
         self._site = StaticSite(folder, latency)
 
     def task_names(self, split: Split) -> Sequence[str]:
-        """Return the page names; the splits have the same pages with different seeds."""
-        return self.pages
+        """Return the task names; the splits have the same names with different seeds."""
+        return self.names
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return all tasks of the split, created on access: every page for each seed."""
-        return _Tasks(self.pages, self._seeds[split])
+        """Return all tasks of the split, created on access: every name for each seed."""
+        return _Tasks(self.names, self._seeds[split])
 
-    def task(self, page: str, split: Split, index: int) -> Task:
-        """Return the index-th task of one page.
+    def task(self, name: str, split: Split, index: int) -> Task:
+        """Return the index-th task of one name.
 
         Raises:
             IndexError: the split has fewer tasks.
         """
-        _resolve_pages([page], available_pages=self.pages)
-        return _task(page, self._seeds[split][index])
+        _resolve_names([name], available=self.names)
+        return _task(name, self._seeds[split][index])
 
     def make_env(self, task: Task) -> MiniWobEnvironment:
         """Create an environment with its own browser context.
@@ -157,7 +157,7 @@ class MiniWob:
         Raises:
             InfraError: the browser fails.
         """
-        _resolve_pages(task.sites, available_pages=self.pages)
+        _resolve_names(task.sites, available=self.names)
         # An episode has one embedded site, so its context can be cleared and reused.
         session = self._pool.session(origins=[self._site.address], viewport=VIEWPORT, reuse=True)
         return MiniWobEnvironment(session, f"{self._site.url}/{task.start_url}", task)
@@ -166,10 +166,10 @@ class MiniWob:
         """Create the scripted expert of the task.
 
         Raises:
-            KeyError: its page has no expert.
+            KeyError: the task has no expert.
         """
-        (page,) = task.sites
-        return EXPERTS[page](reset_result.intent, reset_result.observation)
+        (name,) = task.sites
+        return EXPERTS[name](reset_result.intent, reset_result.observation)
 
     def close(self) -> None:
         """Stop the site."""
@@ -177,7 +177,7 @@ class MiniWob:
 
 
 class MiniWobEnvironment(BrowserEnvironment):
-    """Environment of one seeded problem of one page, in its own browser context.
+    """Environment of one seeded problem, in its own browser context.
 
     Leaving the page would end the episode with reward 0.0, because its problem is lost. Therefore
     Goto, links, forms and reloads are refused.
@@ -187,7 +187,7 @@ class MiniWobEnvironment(BrowserEnvironment):
         super().__init__(session)
         self._url = url
         self._seed = task.seed
-        (self._page,) = task.sites
+        (self._name,) = task.sites
         # Marks the document of this episode; a document that is loaded later lacks it.
         self._nonce = secrets.token_hex(8)
 
@@ -209,7 +209,7 @@ class MiniWobEnvironment(BrowserEnvironment):
         reward for a part of the answer, which would teach a policy to submit immediately:
         click-checkboxes and its variants (per box), odd-or-even (per number), phone-book (the right
         property of the wrong person), find-greatest (0.1 for any card) and button-delay (per
-        second). On GRADED_PAGES any positive reward is a success. The page's discount for time does
+        second). On GRADED_TASKS any positive reward is a success. The page's discount for time does
         not apply, and `answer` has no effect: no page requires one. If the agent has left the page
         of the seeded problem, the reward is 0.0.
 
@@ -217,7 +217,7 @@ class MiniWobEnvironment(BrowserEnvironment):
             InfraError: the page does not respond.
         """
         verdict = self._read_verdict()
-        min_reward = 0.0 if self._page in GRADED_PAGES else _FULL_REWARD
+        min_reward = 0.0 if self._name in GRADED_TASKS else _FULL_REWARD
         return float(verdict.is_done and verdict.reward > 0.0 and verdict.reward >= min_reward)
 
     def _act(self, action: Action) -> str | None:
@@ -248,13 +248,13 @@ class _Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Tasks(Sequence[Task]):
-    """Sequence of the tasks of every page and seed, created on access to save memory."""
+    """Sequence of the tasks of every name and seed, created on access to save memory."""
 
-    pages: tuple[str, ...]
+    names: tuple[str, ...]
     seeds: range
 
     def __len__(self) -> int:
-        return len(self.pages) * len(self.seeds)
+        return len(self.names) * len(self.seeds)
 
     @typing.overload
     def __getitem__(self, index: int) -> Task: ...
@@ -263,23 +263,23 @@ class _Tasks(Sequence[Task]):
     def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        # `range` checks bounds and accepts negative indices. Consecutive tasks differ in page.
-        seed, page = divmod(range(len(self))[index], len(self.pages))
-        return _task(self.pages[page], self.seeds[seed])
+        # `range` checks bounds and accepts negative indices. Consecutive tasks differ in name.
+        seed, name = divmod(range(len(self))[index], len(self.names))
+        return _task(self.names[name], self.seeds[seed])
 
 
-def first_tasks(pages: Sequence[str], split: Split) -> Iterator[Task]:
-    """Return the first task of each page; empty `pages` means all pages.
+def first_tasks(names: Sequence[str], split: Split) -> Iterator[Task]:
+    """Return the first task of each name; empty `names` means all.
 
     Raises:
-        ConfigError: a page is unknown, or the package `miniwob` is not installed.
+        ConfigError: a name is unknown, or the package `miniwob` is not installed.
     """
     seed = _seed_ranges(1, 1)[split][0]
-    return (_task(page, seed) for page in _resolve_pages(pages, available_pages=all_pages()))
+    return (_task(name, seed) for name in _resolve_names(names, available=all_task_names()))
 
 
-def all_pages(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names of all MiniWoB++ pages, sorted.
+def all_task_names(folder: Path | None = None) -> tuple[str, ...]:
+    """Return the names of all MiniWoB++ tasks, sorted.
 
     Args:
         folder: folder `html` of the package `miniwob`; None for the installed one.
@@ -295,13 +295,13 @@ def _refusal(url: str) -> str:
     return f"{url[:200]} is not opened: this task stays on its page"
 
 
-def _task(page: str, seed: int) -> Task:
+def _task(name: str, seed: int) -> Task:
     return Task(
-        id=f"miniwob/{page}/{seed}",
+        id=f"miniwob/{name}/{seed}",
         suite="miniwob",
-        sites=(page,),
+        sites=(name,),
         intent="",
-        start_url=f"miniwob/{page}.html",
+        start_url=f"miniwob/{name}.html",
         seed=seed,
     )
 
@@ -314,11 +314,11 @@ def _seed_ranges(train: int, test: int) -> dict[Split, range]:
     return task_seeds(train, test)
 
 
-def _resolve_pages(pages: Sequence[str], available_pages: tuple[str, ...]) -> tuple[str, ...]:
-    for page in pages:
-        if page not in available_pages:
-            raise ConfigError(f"no MiniWoB++ page {page!r}; {did_you_mean(page, available_pages)}")
-    return tuple(pages) or available_pages
+def _resolve_names(names: Sequence[str], available: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in available:
+            raise ConfigError(f"no MiniWoB++ task {name!r}; {did_you_mean(name, available)}")
+    return tuple(names) or available
 
 
 def _html_folder() -> Path:

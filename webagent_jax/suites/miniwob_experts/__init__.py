@@ -1,4 +1,4 @@
-"""Scripted experts of MiniWoB++ pages.
+"""Scripted experts of MiniWoB++ tasks.
 
 Experts read only the intent and the observations, so that a policy can imitate them. The docstring
 of an expert is an example of its intent; parentheses contain variants and remarks.

@@ -1,4 +1,4 @@
-"""Experts of pages with several views: search results, suggestions, calendars, tickets."""
+"""Experts of tasks with several views: search results, suggestions, calendars, tickets."""
 
 from __future__ import annotations
 

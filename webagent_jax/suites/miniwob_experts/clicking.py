@@ -1,4 +1,4 @@
-"""Experts of pages that need clicks only, one or several in order."""
+"""Experts of tasks that need clicks only, one or several in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts of pages with text fields: values from the intent, from the page, or computed."""
+"""Experts of tasks with text fields: values from the intent, from the page, or computed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from webagent_jax.types import Action, ActionKind, Decision, Element, Expert, Observation
 
 ExpertFactory = Callable[[str, Observation], Expert]
-"""Function that creates the expert of a page from the intent and the first observation."""
+"""Function that creates the expert of a task from the intent and the first observation."""
 
 ORDINALS = {"1st": 0, "2nd": 1, "3rd": 2}
 

@@ -1,4 +1,4 @@
-"""Experts of pages with mails or posts, which find a message by its author and act on it."""
+"""Experts of tasks with mails or posts, which find a message by its author and act on it."""
 
 from __future__ import annotations
 
