@@ -166,54 +166,82 @@ def pooled_gain(baseline: Sequence[Json], candidate: Sequence[Json]) -> str:
     return interval({"difference": difference, "ci95": ci95}, "+")
 
 
-def summary() -> str:
-    """Return the table of README.md: BC and M-GRPO of the main runs, on the same episodes."""
-    pairs: dict[str, tuple[str, str]] = {
+def main_results() -> dict[str, dict[str, list[list[Json]]]]:
+    """Return the evaluations of BC and M-GRPO of the main runs by row and decoding.
+
+    The last row has no M-GRPO.
+    """
+    tiny = load_runs("quickstart")
+    rows = {
+        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": {
+            "sampled": [[run.summary[stage] for run in tiny] for stage in STAGES[1:]],
+            "greedy": [[run.evals[f"{stage}_greedy"] for run in tiny] for stage in STAGES[1:]],
+        },
+        "webagent-tiny, the same tasks, seeds not used to choose options": {
+            "sampled": [[run.evals[f"{stage}_train_split"] for run in tiny] for stage in STAGES[1:]]
+        },
+    }
+    few_demos = "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations"
+    runs = {
         "SmolLM2-135M, six short MiniWoB++ tasks": ("miniwob_short/bc", "miniwob_short/grpo"),
         "SmolLM2-135M, 56 MiniWoB++ tasks": ("miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
         "SmolLM2-135M, short tasks of five embedded sites": ("arena_short/bc", "arena_short/grpo"),
-        "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations": (
-            "arena_few_demos/bc",
-            "arena_few_demos/grpo",
-        ),
+        few_demos: ("arena_few_demos/bc", "arena_few_demos/grpo"),
         "SmolLM2-135M, the same, seed 1 of M-GRPO": (
             "arena_few_demos/bc",
             "arena_few_demos/grpo_seed1",
         ),
     }
-    tiny = load_runs("quickstart")
-    stages: dict[str, list[list[Json]]] = {
-        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": [
-            [run.summary[stage] for run in tiny] for stage in STAGES[1:]
-        ],
-        "webagent-tiny, the same, greedy": [
-            [run.evals[f"{stage}_greedy"] for run in tiny] for stage in STAGES[1:]
-        ],
-        "webagent-tiny, tasks on which no option was chosen": [
-            [run.evals[f"{stage}_train_split"] for run in tiny] for stage in STAGES[1:]
-        ],
-    }
-    for title, folders in pairs.items():
-        runs = [Run(RUNS / folder) for folder in folders]
-        for name, suffix in {"sampled": "", "greedy": ", greedy"}.items():
-            if all(name in run.evals for run in runs):
-                stages[title + suffix] = [[run.evals[name]] for run in runs]
-    rows = [
-        [
-            title,
-            format(sum(one["n"] for one in candidate), ","),
-            pooled(baseline),
-            pooled(candidate),
-            pooled_gain(baseline, candidate),
-        ]
-        for title, (baseline, candidate) in stages.items()
-    ]
+    for title, folders in runs.items():
+        evals = [Run(RUNS / folder).evals for folder in folders]
+        rows[title] = {
+            name: [[stage[name]] for stage in evals]
+            for name in ("sampled", "greedy")
+            if all(name in stage for stage in evals)
+        }
     arena_bc = Run(RUNS / "arena" / "many_demos").evals
-    for name, suffix in {"sampled": "", "greedy": ", greedy"}.items():
-        evaluation = arena_bc[f"1856_{name}"]
-        title = f"SmolLM2-135M, the 165 test tasks of these sites{suffix}"
-        rows.append([title, str(evaluation["n"]), interval(evaluation), "", ""])
+    rows["SmolLM2-135M, the 165 test tasks of these sites"] = {
+        name: [[arena_bc[f"1856_{name}"]]] for name in ("sampled", "greedy")
+    }
+    return rows
+
+
+def summary() -> str:
+    """Return the table of BC and M-GRPO of the main runs, on the same episodes."""
+    rows = []
+    for title, evals in main_results().items():
+        for name, stages in evals.items():
+            num_episodes = sum(one["n"] for one in stages[0])
+            gain = pooled_gain(*stages) if len(stages) > 1 else ""
+            cells = [*map(pooled, stages), ""][:2]
+            suffix = "" if name == "sampled" else ", greedy"
+            rows.append([title + suffix, format(num_episodes, ","), *cells, gain])
     header = ["policy and tasks", "episodes", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+    return table_of(header, rows)
+
+
+def headline() -> str:
+    """Return the table of README.md: as `summary`, with both kinds of decoding in one row.
+
+    Rates with a gain have no interval, because that of the gain decides.
+    """
+    rows = []
+    for title, evals in main_results().items():
+        cells = []
+        for name in ("sampled", "greedy"):
+            match evals.get(name, []):
+                case [baseline, candidate]:
+                    rates = [pooled(one).partition(" ")[0] for one in (baseline, candidate)]
+                    cells += [*rates, pooled_gain(baseline, candidate)]
+                case [baseline]:
+                    cells += [pooled(baseline), "", ""]
+                case _:
+                    cells += ["", "", ""]
+        num_episodes = sum(one["n"] for one in evals["sampled"][0])
+        rows.append([title, format(num_episodes, ","), *cells])
+    header = ["policy and tasks", "episodes"]
+    for suffix in ("", ", greedy"):
+        header += [f"BC{suffix}", f"M-GRPO{suffix}", "difference, paired"]
     return table_of(header, rows)
 
 
@@ -873,6 +901,7 @@ _TEMPERATURE = ("quickstart_temperature_1", "temperature_variants", "`learning_r
 
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
+    "headline": headline,
     "quickstart": partial(quickstart, "quickstart"),
     "quickstart_greedy": partial(quickstart_evals, "greedy"),
     "quickstart_train_split": partial(quickstart_evals, "train_split"),
