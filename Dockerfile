@@ -2,7 +2,7 @@
 # for TPUs: --build-arg EXTRA=tpu.
 #
 #   docker build -t webagent_jax .
-#   docker run --rm -v "$PWD/runs:/webagent_jax/runs" webagent_jax launch/quickstart.py --workdir=runs/quickstart
+#   docker run --rm -v "$PWD/runs:/webagent_jax/runs" webagent_jax quickstart --workdir=runs/quickstart
 FROM python:3.11.13-slim-bookworm
 
 # The list of packages is not kept, and versions are those of the image's Debian release.
@@ -27,5 +27,5 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
 RUN useradd --uid 1000 --create-home agent && mkdir -p runs && chown agent runs
 USER 1000
 
-ENTRYPOINT ["python"]
-CMD ["launch/doctor.py", "--config=configs/quickstart.py", "--workdir=runs/doctor"]
+ENTRYPOINT ["webagent"]
+CMD ["doctor", "--config=quickstart", "--workdir=runs/doctor"]
