@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from configs import instruct  # noqa: E402
 from tools.recipes import HARDWARE, WORKLOADS  # noqa: E402
-from tools.redraw_results import table_of  # noqa: E402
+from tools.results.formatting import table_of  # noqa: E402
 from webagent_jax import config, sizing, types  # noqa: E402
 from webagent_jax.sizing import Hardware  # noqa: E402
 from webagent_jax.tracking import episode_log  # noqa: E402

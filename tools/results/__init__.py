@@ -1,0 +1,1 @@
+"""Tables and figures of docs/ from stored runs; `tools/redraw_results.py` writes them."""

@@ -1,0 +1,76 @@
+"""Markdown tables of rates and paired differences, and the style of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+
+from matplotlib.figure import Figure
+
+from tools.results.stored_runs import Json
+from webagent_jax.tracking.statistics import paired_difference, wilson
+
+NAMES = {"base": "base", "bc": "BC", "grpo": "M-GRPO"}
+"""Name of each stage in tables."""
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percent(value: float) -> str:
+    """Return a fraction as percent with one decimal."""
+    return f"{100 * value:.1f}"
+
+
+def interval(stage: Json, sign: str = "") -> str:
+    """Return a rate or difference in percent with its interval."""
+    value = stage["success_rate" if "success_rate" in stage else "difference"]
+    low, high = stage["ci95"]
+    return f"{100 * value:{sign}.1f} ({100 * low:{sign}.1f} to {100 * high:{sign}.1f})"
+
+
+def gain_over(baseline: Json, candidate: Json) -> str:
+    """Return the difference of two evaluations of the same tasks, with its interval."""
+    return pooled_gain([baseline], [candidate])
+
+
+def pooled(evaluations: Sequence[Json]) -> str:
+    """Return the success rate over the episodes of several evaluations, with its interval."""
+    rewards = [reward for one in evaluations for reward in one["rewards"].values()]
+    return interval(
+        {"success_rate": mean(rewards), "ci95": wilson(round(sum(rewards)), len(rewards))}
+    )
+
+
+def pooled_gain(baseline: Sequence[Json], candidate: Sequence[Json]) -> str:
+    """Return the difference of evaluations of the same tasks over several seeds, in pairs."""
+    pairs = [
+        (new["rewards"][task], reward)
+        for old, new in zip(baseline, candidate, strict=True)
+        for task, reward in old["rewards"].items()
+    ]
+    difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+    return interval({"difference": difference, "ci95": ci95}, "+")
+
+
+def in_three_columns(label: str, names: Sequence[str], rates: Sequence[Mapping[str, float]]) -> str:
+    """Return a table of rates in percent by key, with three keys per row."""
+    cells = [[key, *(f"{100 * rate[key]:.0f}" for rate in rates)] for key in sorted(rates[0])]
+    height = -(-len(cells) // 3)
+    cells += [[""] * len(cells[0])] * (3 * height - len(cells))
+    rows = [[*cells[i], *cells[i + height], *cells[i + 2 * height]] for i in range(height)]
+    return table_of([label, *names] * 3, rows)
+
+
+def finish_figure(figure: Figure, xlabel: str, ylabel: str) -> Figure:
+    """Add labels and the legend beside the curves, and return the figure."""
+    (axes,) = figure.axes
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.set_xlim(left=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure

@@ -1,0 +1,51 @@
+"""Tables of BC and M-GRPO on the same episodes."""
+
+from __future__ import annotations
+
+from tools.results.formatting import NAMES, gain_over, in_three_columns, interval, table_of
+from tools.results.stored_runs import RUNS, STAGES, Run, load_runs
+
+
+def bc_and_grpo(folder: str) -> str:
+    """Return the table of BC and M-GRPO, sampled and greedy, in pairs.
+
+    Args:
+        folder: folder of the two runs in docs/results/; both have the same evaluations.
+    """
+    runs = {run.name: run for run in load_runs(folder)}
+    rows = []
+    for title, name in {"temperature 1": "sampled", "greedy": "greedy"}.items():
+        if name not in runs["bc"].evals:
+            continue
+        baseline, candidate = (runs[run].evals[name] for run in STAGES[1:])
+        rows.append(
+            [title, interval(baseline), interval(candidate), gain_over(baseline, candidate)]
+        )
+    header = [f"success, % of {baseline['n']}", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
+    return table_of(header, rows)
+
+
+def updates_of(folder: str) -> str:
+    """Return the table of success and groups by update of M-GRPO, with updates as columns.
+
+    Args:
+        folder: folder of the run in docs/results/.
+    """
+    records = Run(RUNS / folder).metrics
+    metrics = {
+        "success, %": "reward",
+        "truncated episodes, %": "episodes/truncated_fraction",
+        "groups with both outcomes, %": "groups/kept_fraction",
+    }
+    rows = [
+        [title, *(f"{100 * record[name]:.0f}" for record in records)]
+        for title, name in metrics.items()
+    ]
+    return table_of(["update", *(str(record["update"]) for record in records)], rows)
+
+
+def task_rates(folder: str, *names: str) -> str:
+    """Return the table of success by task of the named runs, with three tasks per row."""
+    runs = [run for run in load_runs(folder) if run.name in names]
+    rates = [run.evals["sampled"]["by_site"] for run in runs]
+    return in_three_columns("task", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
