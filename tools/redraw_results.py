@@ -54,11 +54,14 @@ from tools.results.quickstart import (
 )
 from tools.results.reinforcement_learning import bc_and_grpo, task_rates, updates_of
 from tools.results.stored_runs import ROOT, RUNS, store
-from tools.results.summary import headline, summary
+from tools.results.summary import groups_and_gains, headline, summary
 from tools.results.variants import training_curves, variants_of
 
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", DOCS / "results.md", DOCS / "lab_log.md", DOCS / "infinity.md")
+PAGES = (
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("results", "lab_log", "infinity", "training_guide")),
+)
 
 # Arguments of `load_variants`.
 _QUICKSTART = ("quickstart", "quickstart_variants")
@@ -68,6 +71,7 @@ _TEMPERATURE = ("quickstart_temperature_1", "temperature_variants", "`learning_r
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
     "headline": headline,
+    "groups_and_gains": groups_and_gains,
     "quickstart": partial(quickstart, "quickstart"),
     "quickstart_greedy": partial(quickstart_evals, "greedy"),
     "quickstart_train_split": partial(quickstart_evals, "train_split"),
