@@ -1,21 +1,33 @@
 r"""SmolLM2-135M-Instruct on 56 tasks of MiniWoB++: BC, then M-GRPO, with LoRA adapters.
 
 The tasks are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
-of 50 tasks: two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of 3,000 to
-7,000 tokens, which would take half of the time. M-GRPO trains on these 50 tasks too (`:bc`), with
-most groups on tasks where BC both succeeds and fails. Every evaluation uses all tasks, sampled at
-temperature 1. M-GRPO also starts from the adapter in the package:
---config.policy.path=smollm2-135m-miniwob. `:short_bc` and `:short` continue from it on tasks with
-short prompts and few turns: BC on 12 until validation success is flat, then M-GRPO on six.
-Hardware: two CPU cores.
---config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16 (docs/results.md).
+of 50 tasks (`:bc`): two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of
+3,000 to 7,000 tokens, which would take half of the time. Its result is the adapter in the package,
+`smollm2-135m-miniwob`. Hardware: two CPU cores. --config.policy.matmul_dtype=bfloat16 is faster on
+CPUs with AVX512-BF16. Every evaluation uses all tasks, sampled at temperature 1.
 
     webagent collect --config=miniwob:bc --workdir=runs/miniwob/bc
     webagent train bc --config=miniwob:bc --workdir=runs/miniwob/bc
-    webagent train grpo --config=miniwob:bc --workdir=runs/miniwob/grpo \
-        --config.policy.path=runs/miniwob/bc/policy --config.rollout.max_turns=10
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval \
+        --config.policy.path=runs/miniwob/bc/policy
+
+`:second_bc` continues from the adapter with two further demonstrations of each of these tasks, and
+26 of each of the 4 longer ones. `:grpo` is M-GRPO from there, on tasks with both outcomes.
+
+    LONG="('book-flight','choose-date','click-checkboxes-large','social-media-all')"
+    webagent collect --config=miniwob:second_bc --config.seed=1 --config.bc.demos_per_task=2 \
+        --workdir=runs/miniwob/two
+    webagent collect --config=miniwob:second_bc --config.seed=1 --config.bc.demos_per_task=26 \
+        --config.suite.tasks="$LONG" --workdir=runs/miniwob/long
+    webagent import demos --workdir=runs/miniwob/second_bc \
+        --merge=runs/miniwob/two,runs/miniwob/long
+    webagent train bc --config=miniwob:second_bc --workdir=runs/miniwob/second_bc
+    webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
+    webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
         --config.policy.path=runs/miniwob/grpo/policy
+
+`:short_bc` and `:short` continue from the adapter on tasks with short prompts and few turns: BC on
+12 until validation success is flat, then M-GRPO on six (docs/results.md).
 """
 
 from __future__ import annotations
@@ -207,7 +219,7 @@ _SECOND_BC = replace(
 
 _GRPO = replace(
     _SECOND_BC,
-    # Adapter of `:second_bc`, after its command in docs/results.md.
+    # Adapter of `:second_bc`, after its command above.
     policy=PolicyConfig(path="runs/miniwob/second_bc/adapter"),
     suite=SuiteConfig(tasks=_GRPO_TASKS),
     # Decisions are nearly certain at temperature 1: few groups have both outcomes.

@@ -8,8 +8,8 @@ webagent view runs --config.policy.kind=openai --config.policy.endpoint.model=NA
 
 Open http://localhost:8040/. Only this machine can connect.
 
-Each step of an episode can be sent again with an edited prompt: to the policy of its run, or to the
-one of --policy or --config.policy. Weights are loaded by the first request.
+The prompt of each turn can be sent again with edits: to the policy of its run, or to the one of
+--policy or --config.policy. Weights are loaded by the first request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PORT = flags.DEFINE_integer(
 _POLICY = flags.DEFINE_string(
     "policy",
     "",
-    "Policy that steps are sent to, as policy.path of a config; empty for that of each run.",
+    "Policy that prompts are sent to, as policy.path of a config; empty for that of each run.",
 )
 
 

@@ -2,7 +2,7 @@
 
 The server reads the files that runs write; it never connects to a run. Building a report refreshes
 the directory `report/` of its workdir, as `webagent report` does, and nothing else is written.
-A page may send the prompt of a stored step again (`send_again`).
+A page may send the prompt of a stored turn again (`send_again`).
 """
 
 from __future__ import annotations
