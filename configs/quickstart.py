@@ -35,8 +35,8 @@ from webagent_jax.config import (
     SuiteConfig,
 )
 
-# BC has both outcomes on training seeds of these tasks, 20 to 85 % success (docs/lab_log.md): M-GRPO
-# learns nothing from groups with equal rewards.
+# BC has both outcomes on training seeds of these tasks (20 to 85 % success, docs/lab_log.md):
+# M-GRPO learns nothing from groups with equal rewards.
 _TASKS = (
     "choose-list",
     "click-checkboxes",
