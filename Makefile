@@ -27,7 +27,7 @@ slowtest: .dev  ## slow tests: every expert on five seeds
 lint: .dev  ## ruff, mypy, import-linter, docstring openings and names, links and tables of docs, Dockerfile
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	$(PY) -m mypy webagent_jax tools/benchmarks tools/results tools/redraw_results.py $(wildcard launch/*.py)
+	$(PY) -m mypy webagent_jax tools/benchmarks tools/results $(wildcard tools/*.py launch/*.py)
 	.venv/bin/lint-imports
 	$(PY) tools/check_prose.py
 	$(PY) tools/redraw_results.py --check

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Request, TextMessage
 
 from webagent_jax.agent.actions import format_action
 from webagent_jax.arena import selection
@@ -179,6 +179,13 @@ def test_faulty_message_gets_error_and_session_continues(port: int, text: str, c
     with Client(port) as client:
         response = client.send_text(text)
         assert (response["type"], response["data"]["code"]) == ("error", code)
+        assert client.send("state")["data"] == {"episode_id": None, "step_count": 0}
+
+
+def test_binary_message_gets_error_and_session_continues(port: int) -> None:
+    with Client(port) as client:
+        client._socket.sendall(client._connection.send(BytesMessage(data=b"{}")))
+        assert client.receive()["data"]["code"] == "INVALID_JSON"
         assert client.send("state")["data"] == {"episode_id": None, "step_count": 0}
 
 

@@ -23,7 +23,7 @@ from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.task import Data, TaskTemplate, eval_kind
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import ArenaConfig, BrowserConfig
+from webagent_jax.config import BrowserConfig
 from webagent_jax.rollout import EpisodeConfig, ExpertAgent, run_episode
 from webagent_jax.rollout.agents import ExpertSource
 from webagent_jax.suites.arena import ArenaSuite
@@ -73,8 +73,8 @@ def main() -> None:
     columns = ("episodes", "own task", "any task", "replays", "rewarded")
     print(f"| evaluation | {' | '.join(columns)} |")
     print(f"| --- |{' --- |' * len(columns)}")
-    for kind in sorted({kind for kind, _ in counts}):
-        print(f"| {kind} | {' | '.join(str(counts[kind, column]) for column in columns)} |")
+    for name in sorted({kind for kind, _ in counts}):
+        print(f"| {name} | {' | '.join(str(counts[name, column]) for column in columns)} |")
 
 
 def _first_task(template: TaskTemplate, data: Data, seed: int) -> GeneratedTask:
@@ -118,7 +118,7 @@ def _count_replays(
     kind = eval_kind(generated.instance.eval)
     solved = set()
     for candidate in index.candidates(episode):
-        replay = run(suite, candidate.task, ReplaySource(candidate, ArenaConfig()))
+        replay = run(suite, candidate.task, ReplaySource(candidate))
         counts[kind, "replays"] += 1
         if replay.reward == 1:
             counts[kind, "rewarded"] += 1

@@ -51,13 +51,15 @@ def _compile(device: Any, width: int, layout: kv.Layout, columns: int) -> tuple[
     """Return cycles of all layers, and bytes of temporaries of one layer."""
     sharding = SingleDeviceSharding(device)
 
-    def abstract(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    def abstract(shape: tuple[int, ...], dtype: Any) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
     num_pages = 1 + PAGES * (SLOTS + SLOTS // 2)
     # One layer; the number of layers and the other sizes of the model do not matter here.
+    preset = presets.find_preset("Qwen2.5-3B")
+    assert preset is not None
     model = dataclasses.replace(
-        presets.find_preset("Qwen2.5-3B"),
+        preset,
         num_layers=1,
         num_kv_heads=KV_HEADS,
         head_dim=width,
@@ -74,8 +76,9 @@ def _compile(device: Any, width: int, layout: kv.Layout, columns: int) -> tuple[
     queries = abstract((SLOTS, 1, HEADS, width), jnp.bfloat16)
     attend = jax.jit(partial(paged_attention, pages_per_block=columns))
     compiled = attend.lower(queries, layer, None, metadata).compile()
-    cycles = estimated_cycles(compiled.as_text(), (-(-PAGES // columns),))
-    return LAYERS * cycles, compiled.memory_analysis().temp_size_in_bytes
+    cycles = estimated_cycles(compiled.as_text() or "", (-(-PAGES // columns),))
+    memory: Any = compiled.memory_analysis()
+    return LAYERS * cycles, memory.temp_size_in_bytes
 
 
 if __name__ == "__main__":

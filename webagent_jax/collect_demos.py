@@ -14,6 +14,7 @@ from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
+from webagent_jax.suites.registry import require_task_names
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import DemoSource, Episode, Outcome, Suite, Task
@@ -38,8 +39,9 @@ def collect_demos(
             sampled as in rollouts.
 
     Raises:
-        ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, a task has no
-            expert, or no demonstration fits `engine.max_model_len`.
+        ConfigError: `suite.train_seeds_per_task` is below `bc.demos_per_task`, the suite has no
+            training tasks, a task has no expert, or no demonstration fits
+            `engine.max_model_len`.
         DemosError: no episode succeeded, or the directory contains demonstrations.
     """
     check_num_demos(cfg)
@@ -129,9 +131,13 @@ def check_num_demos(cfg: RunConfig) -> None:
 
 
 def demo_tasks(cfg: RunConfig, suite: Suite) -> Iterator[tuple[Task, int]]:
-    """Yield the tasks to demonstrate, each with a seed for sampling."""
+    """Yield the tasks to demonstrate, each with a seed for sampling.
+
+    Raises:
+        ConfigError: the suite has no training tasks.
+    """
     num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
-    for number, name in enumerate(suite.task_names("train")):
+    for number, name in enumerate(require_task_names(suite, "train")):
         draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
         for index in draw.choice(num_seeds, num_demos, replace=False):
             seed = seeds.derive_seed(cfg.seed, RandomStream.DEMONSTRATIONS, number, int(index))

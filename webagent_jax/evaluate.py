@@ -20,6 +20,7 @@ from webagent_jax.report import html
 from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
+from webagent_jax.suites.registry import require_task_names
 from webagent_jax.tracking import atomic_files, episode_log, episode_stats, run_metadata
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import NullProgress, Progress
@@ -116,9 +117,7 @@ def _jobs(cfg: RunConfig, runtime: RolloutRuntime, wait_timer: _WaitTimer) -> li
     adjacent, so that the prefix cache of the engine contains their prompts.
     """
     jobs = []
-    names = runtime.suite.task_names(cfg.eval.split)
-    if not names:
-        raise ConfigError(f"suite.tasks names no task of the {cfg.eval.split} split")
+    names = require_task_names(runtime.suite, cfg.eval.split)
     for index in range(_seeds_per_task(cfg)):
         default = runtime.episode_config(max(cfg.eval.max_turns), evaluation=True)
         with_screenshots = dataclasses.replace(

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from webagent_jax import config
 from webagent_jax.config import ConfigError, RunConfig, WebArenaConfig, WebArenaLabels
 from webagent_jax.report import tables
 from webagent_jax.suites.webarena import rescoring, verified
 from webagent_jax.suites.webarena.suite import make_judge, matching_rules
-from webagent_jax.tracking import atomic_files, episode_stats
+from webagent_jax.tracking import episode_stats, run_metadata
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.types import Episode, SuccessRate
 
@@ -75,13 +74,9 @@ def rescore(
 
 
 def _run_config(run: Path) -> RunConfig:
-    path = run / "config.json"
-    if not path.is_file():
+    if not (run / "config.json").is_file():
         raise ConfigError(f"{run} is not a run: pass the --workdir of `webagent evaluate`")
-    content = atomic_files.read_json(path)
-    if not isinstance(content, dict) or "config" not in content:
-        raise ConfigError(f"{path} is not the config of a run: pass the workdir of an evaluation")
-    return config.from_config_dict(content["config"])
+    return run_metadata.read_config(run)
 
 
 def _score(

@@ -6,22 +6,31 @@ import enum
 
 import numpy as np
 
+from webagent_jax.config import ConfigError
 from webagent_jax.types import Split
 
 FIRST_TEST_SEED = 1_000_000
 """First seed of generated test tasks; training seeds are below it: the splits are disjoint."""
 
+_NUM_TEST_SEEDS = 1_000  # test tasks per name
 
-def task_seeds(num_train: int, num_test: int = 1_000) -> dict[Split, range]:
+
+def task_seeds(num_train: int) -> dict[Split, range]:
     """Return the seeds of generated tasks by split.
 
     Args:
-        num_train: number of training tasks per name; seeds from FIRST_TEST_SEED on are excluded.
-        num_test: number of test tasks per name.
+        num_train: number of training tasks per name, `suite.train_seeds_per_task`.
+
+    Raises:
+        ConfigError: `num_train` is not between 1 and FIRST_TEST_SEED.
     """
+    if not 1 <= num_train <= FIRST_TEST_SEED:
+        raise ConfigError(
+            f"suite.train_seeds_per_task={num_train} must be between 1 and {FIRST_TEST_SEED}"
+        )
     return {
-        "train": range(min(num_train, FIRST_TEST_SEED)),
-        "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + num_test),
+        "train": range(num_train),
+        "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + _NUM_TEST_SEEDS),
     }
 
 

@@ -141,6 +141,19 @@ class Completion:
     sampling_logp: FloatArray | None = None
     is_mistake: bool = False  # injected error of an expert (`Decision.is_mistake`)
 
+    @classmethod
+    def unsampled(
+        cls, token_ids: IntArray, finish: FinishReason = "stop", *, is_mistake: bool = False
+    ) -> Completion:
+        """Return a completion that no policy sampled: log-probabilities and versions are 0."""
+        return cls(
+            token_ids=token_ids,
+            logp=np.zeros(len(token_ids), np.float32),
+            policy_version=np.zeros(len(token_ids), np.int32),
+            finish=finish,
+            is_mistake=is_mistake,
+        )
+
     @property
     def behavior_logp(self) -> FloatArray:
         """Log-probabilities [C] under the distribution that sampled the tokens."""

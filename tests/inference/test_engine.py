@@ -426,9 +426,8 @@ def test_sleep_frees_memory_and_requests_continue(single_completions):
         engine.sleep()
         assert engine._state is None
         late_future = engine.submit([1], max_new_tokens=2)
-        timeout_future = engine.submit([1], timeout=0.01)
-        with pytest.raises(inference.RequestTimeout):
-            timeout_future.result(TIMEOUT)
+        canceled_future = engine.submit([1])
+        assert canceled_future.cancel()
         assert not late_future.done()
         engine.update_weights(PARAMS, version=1)
         engine.wake_up()
@@ -533,16 +532,6 @@ def test_cancel_frees_slot():
         stats = engine.stats()
     assert stats.requests == 5  # two were cancelled before they had a slot
     assert stats.sampled_tokens < 4 * 300
-
-
-def test_requests_fail_at_deadline():
-    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
-        _slow_down(engine)
-        futures = [engine.submit([1], max_new_tokens=300, timeout=0.2) for _ in range(6)]
-        for future in futures:
-            with pytest.raises(inference.RequestTimeout, match="deadline"):
-                future.result(TIMEOUT)
-        assert len(engine.submit([1], max_new_tokens=3, timeout=TIMEOUT).result().token_ids) == 3
 
 
 def test_device_failure_fails_all_requests():

@@ -28,10 +28,11 @@ from tests.policy.test_peft_adapter import (
     write_adapter,
 )
 from webagent_jax import policy
-from webagent_jax.config import PolicyConfig, PolicyNotFoundError, RunConfig
+from webagent_jax.config import EndpointConfig, PolicyConfig, PolicyNotFoundError, RunConfig
 from webagent_jax.doctor import CheckStatus, weights
 from webagent_jax.doctor.findings import gib
 from webagent_jax.policy import lora, prompt_record
+from webagent_jax.report import send_again, token_text
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "owner/Tiny-1.5B-Instruct"
@@ -128,6 +129,14 @@ def test_config_is_read_without_weights(hub_cache, tiny):
     assert not policy.is_policy_dir(NAME)
     with pytest.raises(PolicyNotFoundError, match=r"has no model\.safetensors in"):
         policy.resolve_dir(NAME)
+
+
+def test_report_shows_tokens_of_endpoint_without_weights(hub_cache, tiny, tmp_path):
+    snapshot = add_config_to_cache(hub_cache, tiny[0])
+    (tmp_path / "config.json").write_text(json.dumps({"config": {"policy": {"path": NAME}}}))
+    assert token_text._policy(tmp_path) == snapshot
+    endpoint = PolicyConfig("openai", EndpointConfig("http://127.0.0.1:9", "tiny"), path=NAME)
+    send_again._Policy(RunConfig(policy=endpoint))
 
 
 def test_adapter_is_read_without_weights_of_its_base(hub_cache, tiny, tmp_path):

@@ -104,6 +104,15 @@ def test_arena_table_uses_arena_column_names() -> None:
     assert "not WebArena" in output and "ublished" not in output
 
 
+@pytest.mark.parametrize("suite", ["arena", "webarena_lite"])
+def test_suite_of_factory_has_rows_of_its_sites(suite: str) -> None:
+    record = make_eval_record({"cafe/0": 1.0}, suite)
+    record["config"]["suite"]["factory"] = "cafe:make_suite"
+    output = tables.evaluation(record)
+    assert parse_row(output, "cafe ")[1] == "100.0"
+    assert "WebArena" not in output and "ublished" not in output
+
+
 def test_published_average_matches_site_rates() -> None:
     """The site rates, weighted by the task counts of the test split, give the average."""
     counts = dict(zip(LITE, (19, 30, 35, 26, 45), strict=True))

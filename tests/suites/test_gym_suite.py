@@ -221,3 +221,9 @@ def test_registry_makes_gym_suite_of_factory_without_parameters(tmp_path, monkey
             SuiteConfig(factory="my_game:Game"), BrowserConfig(), pool, print
         )
     assert isinstance(suite, GymSuite)
+
+
+def test_empty_error_is_no_error():
+    suite = faulty_suite(info={"intent": "Play.", "error": ""})
+    reset = suite.make_env(suite.task("gymnasium", "test", 0)).reset()
+    assert reset.observation.error is None

@@ -11,9 +11,16 @@ from absl.testing import flagsaver
 from tests.launchers import load_main
 from webagent_jax import config
 from webagent_jax.config import ArenaConfig, ConfigError, SuiteConfig, WebArenaConfig
+from webagent_jax.seeds import task_seeds
 from webagent_jax.suites import registry
 
 LITE = "tests/suites/data/webarena_lite_test.json"
+
+
+@pytest.mark.parametrize("seeds", [0, 1_000_001])
+def test_number_of_train_seeds_is_checked(seeds):
+    with pytest.raises(ConfigError, match=f"train_seeds_per_task={seeds} must be between 1 and"):
+        task_seeds(seeds)
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,10 @@ def test_moved_run_continues_with_moved_policy(tmp_path: Path) -> None:
 def test_policy_path_of_unmoved_run_is_unchanged(tmp_path: Path) -> None:
     start_run(tmp_path, RunConfig())
     assert run_metadata.policy_path(tmp_path) == "webagent-tiny"
+
+
+@pytest.mark.parametrize("content", ["[]", "{}"])
+def test_config_of_another_program_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match="is not the config of a run"):
+        run_metadata.read_config(tmp_path)

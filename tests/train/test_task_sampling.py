@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import distributed
-from webagent_jax.config import GRPOConfig, RunConfig, SuiteConfig
+from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 from webagent_jax.suites.site import SiteSuite, SiteTask
 from webagent_jax.train.task_sampling import TaskSampler, learning_weights
 from webagent_jax.types import Episode, Outcome
@@ -206,3 +206,10 @@ def test_infra_groups_are_not_counted(suite):
     sampler.record([episodes[0], *failed])
     assert not any(map(sum, sampler.state()["counts"].values()))
     assert not sampler.state()["scheduled"]
+
+
+@pytest.mark.parametrize("task_sampling", ["uniform", "adaptive"])
+def test_suite_without_training_tasks_is_an_error(suite, monkeypatch, task_sampling):
+    monkeypatch.setattr(suite, "task_names", lambda split: [])
+    with pytest.raises(ConfigError, match=r"suite\.tasks names no task of the train split"):
+        TaskSampler(make_config(task_sampling=task_sampling), suite, {})

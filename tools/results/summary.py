@@ -1,4 +1,4 @@
-"""Tables of the main results in README.md and docs/results.md."""
+"""Tables of the main results in README.md, docs/results.md and docs/training_guide.md."""
 
 from __future__ import annotations
 
@@ -7,48 +7,40 @@ from statistics import mean
 from tools.results.formatting import pooled, pooled_gain, table_of
 from tools.results.stored_runs import RUNS, STAGES, Json, Run, load_runs, read_jsonl
 
+Evals = dict[str, list[list[Json]]]
+"""Evaluations by decoding, "sampled" or "greedy": for each stage, one per seed."""
+
 # Last update of the evaluated policy, for runs that continued.
 _EVALUATED_UPDATES = {"arena_few_demos/grpo_seed1": 9}
+_GROUP_SIZE = 8  # of all runs
 
 
-def main_results() -> dict[str, dict[str, list[list[Json]]]]:
-    """Return the evaluations of BC and M-GRPO of the main runs by row and decoding.
-
-    The last row has no M-GRPO.
-    """
-    tiny = load_runs("quickstart")
-    rows = {
-        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": {
-            "sampled": [[run.summary[stage] for run in tiny] for stage in STAGES[1:]],
-            "greedy": [[run.evals[f"{stage}_greedy"] for run in tiny] for stage in STAGES[1:]],
-        },
-        "webagent-tiny, the same tasks, seeds not used to choose options": {
-            "sampled": [[run.evals[f"{stage}_train_split"] for run in tiny] for stage in STAGES[1:]]
-        },
-    }
-    few_demos = "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations"
-    runs = {
-        "SmolLM2-135M, six short MiniWoB++ tasks": ("miniwob_short/bc", "miniwob_short/grpo"),
-        "SmolLM2-135M, 56 MiniWoB++ tasks": ("miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
-        "SmolLM2-135M, short tasks of five embedded sites": ("arena_short/bc", "arena_short/grpo"),
-        few_demos: ("arena_few_demos/bc", "arena_few_demos/grpo"),
-        "SmolLM2-135M, the same, seed 1 of M-GRPO": (
-            "arena_few_demos/bc",
-            "arena_few_demos/grpo_seed1",
-        ),
-    }
-    for title, folders in runs.items():
-        evals = [Run(RUNS / folder).evals for folder in folders]
-        rows[title] = {
-            name: [[stage[name]] for stage in evals]
-            for name in ("sampled", "greedy")
-            if all(name in stage for stage in evals)
-        }
+def main_results() -> dict[str, Evals]:
+    """Return the evaluations of BC and M-GRPO of the main runs by row; the last has no M-GRPO."""
+    options_unseen = [
+        [run.evals[f"{stage}_train_split"] for run in load_runs("quickstart")]
+        for stage in STAGES[1:]
+    ]
     arena_bc = Run(RUNS / "arena" / "many_demos").evals
-    rows["SmolLM2-135M, the 165 test tasks of these sites"] = {
-        name: [[arena_bc[f"1856_{name}"]]] for name in ("sampled", "greedy")
+    few_demos = "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations"
+    return {
+        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": _quickstart_evals(),
+        "webagent-tiny, the same tasks, seeds not used to choose options": {
+            "sampled": options_unseen
+        },
+        "SmolLM2-135M, six short MiniWoB++ tasks": _evals("miniwob_short/bc", "miniwob_short/grpo"),
+        "SmolLM2-135M, 56 MiniWoB++ tasks": _evals("miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
+        "SmolLM2-135M, short tasks of five embedded sites": _evals(
+            "arena_short/bc", "arena_short/grpo"
+        ),
+        few_demos: _evals("arena_few_demos/bc", "arena_few_demos/grpo"),
+        "SmolLM2-135M, the same, seed 1 of M-GRPO": _evals(
+            "arena_few_demos/bc", "arena_few_demos/grpo_seed1"
+        ),
+        "SmolLM2-135M, the 165 test tasks of these sites": {
+            name: [[arena_bc[f"1856_{name}"]]] for name in ("sampled", "greedy")
+        },
     }
-    return rows
 
 
 def summary() -> str:
@@ -92,18 +84,9 @@ def headline() -> str:
 
 def groups_and_gains() -> str:
     """Return the table of groups with a gradient per task, and of the gains of M-GRPO."""
-    tiny = load_runs("quickstart")
-    entries = [
-        (
-            "webagent-tiny, 12 MiniWoB++ tasks, mean of three seeds",
-            12,
-            [read_jsonl(run.folder / "grpo_metrics.jsonl") for run in tiny],
-            {
-                "sampled": [[run.summary[stage] for run in tiny] for stage in STAGES[1:]],
-                "greedy": [[run.evals[f"{stage}_greedy"] for run in tiny] for stage in STAGES[1:]],
-            },
-        )
-    ]
+    tiny = [read_jsonl(run.folder / "grpo_metrics.jsonl") for run in load_runs("quickstart")]
+    title = "webagent-tiny, 12 MiniWoB++ tasks, mean of three seeds"
+    rows = [_groups_and_gain(title, 12, tiny, _quickstart_evals())]
     for title, baseline, candidate in (
         ("six short MiniWoB++ tasks", "miniwob_short/bc", "miniwob_short/grpo"),
         ("eight arena templates, seed 1", "arena_few_demos/bc", "arena_few_demos/grpo_seed1"),
@@ -116,30 +99,46 @@ def groups_and_gains() -> str:
         ),
         ("50 MiniWoB++ tasks", "miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
     ):
-        runs = [Run(RUNS / baseline), Run(RUNS / candidate)]
-        evals = {
-            name: [[run.evals[name]] for run in runs]
-            for name in ("sampled", "greedy")
-            if all(name in run.evals for run in runs)
-        }
-        num_tasks = _num_training_tasks(runs[1])
-        # Updates after the evaluated one do not count.
-        metrics = runs[1].metrics[: _EVALUATED_UPDATES.get(candidate)]
-        entries.append((title, num_tasks, [metrics], evals))
-    rows = []
-    for title, num_tasks, metrics, evals in entries:
-        # An episode of a group of 8 counts 1/8; the runs have no other group size.
-        num_groups = mean(
-            sum(update["episodes/total"] / 8 * update["groups/kept_fraction"] for update in updates)
-            for updates in metrics
-        )
-        entropy = mean(updates[0]["entropy"] for updates in metrics)
-        gains = [
-            pooled_gain(*evals[name]) if name in evals else "" for name in ("sampled", "greedy")
-        ]
-        rows.append([title, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", *gains])
+        run = Run(RUNS / candidate)
+        metrics = run.metrics[: _EVALUATED_UPDATES.get(candidate)]
+        evals = _evals(baseline, candidate)
+        rows.append(_groups_and_gain(title, _num_training_tasks(run), [metrics], evals))
     header = ["tasks", "groups with a gradient per task", "entropy, first update"]
     return table_of([*header, "M-GRPO minus BC, temperature 1", "greedy"], rows)
+
+
+def _groups_and_gain(
+    title: str, num_tasks: int, metrics: list[list[Json]], evals: Evals
+) -> list[str]:
+    """Return the row of one setting; `metrics` has the records of each seed."""
+    num_groups = mean(
+        sum(
+            update["episodes/total"] / _GROUP_SIZE * update["groups/kept_fraction"]
+            for update in updates
+        )
+        for updates in metrics
+    )
+    entropy = mean(updates[0]["entropy"] for updates in metrics)
+    gains = [pooled_gain(*evals[name]) if name in evals else "" for name in ("sampled", "greedy")]
+    return [title, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", *gains]
+
+
+def _quickstart_evals() -> Evals:
+    runs = load_runs("quickstart")
+    return {
+        "sampled": [[run.summary[stage] for run in runs] for stage in STAGES[1:]],
+        "greedy": [[run.evals[f"{stage}_greedy"] for run in runs] for stage in STAGES[1:]],
+    }
+
+
+def _evals(*folders: str) -> Evals:
+    """Return the evaluations of the runs of BC and M-GRPO that both have."""
+    runs = [Run(RUNS / folder) for folder in folders]
+    return {
+        name: [[run.evals[name]] for run in runs]
+        for name in ("sampled", "greedy")
+        if all(name in run.evals for run in runs)
+    }
 
 
 def _num_training_tasks(run: Run) -> int:

@@ -62,7 +62,11 @@ class ArenaServerHandle:
         self._unanswered: dict[int, str] = {}  # commands without a response, by number
         self._received = b""  # start of the next response
         # The first response shows that the data is built and the server runs.
-        self._call("count", timeout=_START_TIMEOUT_SECONDS)
+        try:
+            self._call("count", timeout=_START_TIMEOUT_SECONDS)
+        except BaseException:
+            self.close()
+            raise
 
     def new(self) -> str:
         """Create a world and return its name."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeGuard
 
-import numpy as np
-
 from webagent_jax.agent import ChatTokenizer, PromptFormat, actions, build_messages, format_response
 from webagent_jax.types import (
     Action,
@@ -103,13 +101,8 @@ def to_episode(
         response_text = format_response(
             turn.decision.thought, turn.decision.action, prompt.thinking
         )
-        ids = tokenizer.encode_response(response_text)
-        completion = Completion(
-            token_ids=ids,
-            logp=np.zeros(len(ids), np.float32),
-            policy_version=np.zeros(len(ids), np.int32),
-            finish="stop",
-            is_mistake=turn.decision.is_mistake,
+        completion = Completion.unsampled(
+            tokenizer.encode_response(response_text), is_mistake=turn.decision.is_mistake
         )
         turns.append(
             Turn(

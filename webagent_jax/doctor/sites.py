@@ -12,7 +12,7 @@ from webagent_jax.browser import BrowserPool, ChromiumMissing
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
 from webagent_jax.doctor.findings import Finding, failure, from_error, ok, warning
 from webagent_jax.suites import webarena
-from webagent_jax.suites.registry import make_suite
+from webagent_jax.suites.registry import make_suite, require_task_names
 from webagent_jax.suites.webarena import sites
 from webagent_jax.types import InfraError
 
@@ -36,7 +36,7 @@ def _open_first_task(cfg: RunConfig) -> Finding:
     """Open the first test task of the suite.
 
     Raises:
-        ConfigError: the suite lacks a requirement.
+        ConfigError: the suite lacks a requirement, or has no test tasks.
         InfraError: a site fails.
     """
     name = cfg.suite.label
@@ -44,7 +44,7 @@ def _open_first_task(cfg: RunConfig) -> Finding:
         with BrowserPool(replace(cfg.browser, num_processes=1)) as pool:
             suite = make_suite(cfg.suite, cfg.browser, pool, lambda line: None)
             try:
-                task_names = suite.task_names("test")
+                task_names = require_task_names(suite, "test")
                 task = suite.task(task_names[0], "test", 0)
                 environment = suite.make_env(task)
                 try:

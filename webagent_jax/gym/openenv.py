@@ -273,9 +273,11 @@ class OpenEnvServer:
 
     async def _exchange_messages(self, socket: WebSocket, session: _EnvironmentSession) -> None:
         while True:
-            text = await socket.receive_text()
             try:
-                message = json.loads(text)
+                message = json.loads(await socket.receive_text())
+            except KeyError:
+                await socket.send_json(_error("INVALID_JSON", "a message is a text frame"))
+                continue
             except json.JSONDecodeError as error:
                 await socket.send_json(_error("INVALID_JSON", str(error)))
                 continue
@@ -286,8 +288,9 @@ class OpenEnvServer:
                 response = await self._respond(message, session)
             except _RequestError as error:
                 response = _error(error.code, str(error))
-            except InfraError as error:
-                # The episode has no valid reward; the client resets.
+            except (InfraError, ConfigError) as error:
+                # The episode has no valid reward; the client resets. A ConfigError is a mistake in
+                # the code of the suite.
                 await self._run(session.close)
                 response = _error("EXECUTION_ERROR", str(error))
             await socket.send_json(response)

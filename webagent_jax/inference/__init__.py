@@ -1,6 +1,5 @@
 """Inference engine: samples completions of prompts for any number of threads."""
 
 from webagent_jax.inference.engine import Engine, EngineError, EngineStats
-from webagent_jax.inference.requests import RequestTimeout
 
-__all__ = ["Engine", "EngineError", "EngineStats", "RequestTimeout"]
+__all__ = ["Engine", "EngineError", "EngineStats"]

@@ -10,7 +10,6 @@ on the other requests of the batch.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -45,7 +44,7 @@ from webagent_jax.policy import ModelConfig
 from webagent_jax.policy.transformer import Params
 from webagent_jax.types import Completion, IntArray
 
-# Cancellations and deadlines do not notify the engine thread, so it polls for them.
+# Cancellations do not notify the engine thread, so it polls for them.
 _IDLE_POLL_SECONDS = 1.0
 _MAX_CONSECUTIVE_PREFILLS = 8  # prefill dispatches between two decode dispatches
 _CLOSE_TIMEOUT_SECONDS = 60.0  # limit for the dispatch or compilation in progress
@@ -218,7 +217,7 @@ class Engine:
         self._unread_dispatches: deque[_Dispatch] = (
             deque()
         )  # dispatches whose results are not read yet
-        self._next_sweep = 0.0  # time.monotonic() of the next search for expired queue items
+        self._next_sweep = 0.0  # time.monotonic() of the next search for canceled queue items
         # `_condition` guards all attributes below.
         self._condition = threading.Condition()
         self._queue: deque[Request | _Update] = deque()
@@ -247,7 +246,6 @@ class Engine:
         top_k: int = 0,
         seed: int | None = None,
         stop_ids: Sequence[int] = (),
-        timeout: float | None = None,
     ) -> Future[Completion]:
         """Enqueue a request without blocking and return the future of its completion.
 
@@ -264,7 +262,6 @@ class Engine:
             seed: seed of the request; token n is sampled with the key `fold_in(key(seed), n)`.
                 None takes the next seed of the engine, in order of submission.
             stop_ids: token ids that end the response (finish "stop").
-            timeout: seconds after which the future fails with RequestTimeout; None for no limit.
 
         Raises:
             ValueError: an option is out of range, or the prompt leaves no space for a response.
@@ -282,7 +279,6 @@ class Engine:
             top_k,
             request_seed,
             tuple(stop_ids),
-            math.inf if timeout is None else time.monotonic() + timeout,
         )
         request.validate(self._config.vocab_size, self._shapes.max_model_len)
         self._enqueue(request)
@@ -435,7 +431,7 @@ class Engine:
                     or self._unread_dispatches
                 ):
                     return True
-                # Requests in the queue may have expired or may be canceled.
+                # Requests in the queue may be canceled.
                 if not self._condition.wait(_IDLE_POLL_SECONDS) and self._queue:
                     return True
             return False
@@ -474,18 +470,18 @@ class Engine:
         self._scheduler.reset_prefix_cache()
 
     def _drop_canceled(self) -> None:
-        """Remove canceled and expired requests from the slots and, periodically, from the queue."""
+        """Remove canceled requests from the slots and, periodically, from the queue."""
         for sequence in self._scheduler.running_sequences:
-            if sequence.request.expire():
+            if sequence.request.is_canceled:
                 self._scheduler.release(sequence)
         if time.monotonic() > self._next_sweep:
             self._next_sweep = time.monotonic() + _IDLE_POLL_SECONDS
             with self._condition:
-                queue = [item for item in self._queue if isinstance(item, Request)]
-            # Without the lock, since failed futures run callbacks; the queue may grow meanwhile.
-            expired = {id(request) for request in queue if request.expire()}
-            with self._condition:
-                self._queue = deque(item for item in self._queue if id(item) not in expired)
+                self._queue = deque(
+                    item
+                    for item in self._queue
+                    if not (isinstance(item, Request) and item.is_canceled)
+                )
 
     def _admit(self) -> None:
         """Assign slots and pages to waiting requests, in order of submission."""
@@ -499,7 +495,7 @@ class Engine:
                 if self._scheduler.running_sequences:
                     break
                 self._apply_weight_update(head)
-            elif not head.expire():
+            elif not head.is_canceled:
                 # In order of submission: a request that does not fit blocks smaller ones behind it.
                 if not self._scheduler.admit(head):
                     break
@@ -560,7 +556,7 @@ class Engine:
         """Append the sampled tokens to their requests and complete the finished ones."""
         num_sampled = 0
         for sequence in dispatch.sequences:
-            # A canceled or expired request has lost its slot since the dispatch.
+            # A canceled request has lost its slot since the dispatch.
             if not self._scheduler.owns_slot(sequence):
                 continue
             request, slot = sequence.request, sequence.slot

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,10 +11,6 @@ import numpy as np
 
 from webagent_jax.inference.slot_control import MAX_STOP_IDS, SlotField
 from webagent_jax.types import Completion, FloatArray, IntArray
-
-
-class RequestTimeout(TimeoutError):
-    """A request was not finished by its deadline."""
 
 
 def token_ids(tokens: Sequence[int] | IntArray, vocab_size: int, name: str) -> IntArray:
@@ -59,7 +54,6 @@ class Request:
     top_k: int  # number of most likely tokens that sampling is limited to; 0 for all
     seed: int  # seed of the random keys, one key per token
     stop_ids: tuple[int, ...]  # token ids that end the response
-    deadline: float = math.inf  # time.monotonic() after which the request fails
     future: Future[Completion] = field(default_factory=Future)  # receives the completion or error
     pieces: list[DecodedTokens] = field(default_factory=list)  # sampled tokens, one per dispatch
     num_sampled: int = 0  # number of tokens sampled so far
@@ -162,8 +156,7 @@ class Request:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    def expire(self) -> bool:
-        """Fail the request if its deadline has passed; return whether the future is done."""
-        if time.monotonic() > self.deadline:
-            self.fail(RequestTimeout("the request was not finished by its deadline"))
-        return self.future.done()
+    @property
+    def is_canceled(self) -> bool:
+        """Whether the caller has canceled the future."""
+        return self.future.cancelled()

@@ -150,12 +150,12 @@ def vary_case(rng: np.random.Generator, text: str) -> str:
     return text.upper() if form < 0.52 else text
 
 
-def phrase(rng: np.random.Generator, max_words: int = 3) -> str:
-    """Return one to `max_words` words: a name of a button, link or field, or text to type."""
+def phrase(rng: np.random.Generator) -> str:
+    """Return one to three words: a name of a button, link or field, or text to type."""
     form = rng.random()
     # 40 % common words, 22 % invented, 13 % names, 7 % places, 14 % codes, 4 % numbers.
     if form < 0.40:
-        words = [pick(rng, COMMON) for _ in range(int(rng.integers(1, max_words + 1)))]
+        words = [pick(rng, COMMON) for _ in range(int(rng.integers(1, 4)))]
         text = vary_case(rng, " ".join(words))
         return text + pick(rng, [",", ".", ":"]) if rng.random() < 0.08 else text
     if form < 0.62:

@@ -224,7 +224,9 @@ class _Policy:
         from webagent_jax import policy
 
         try:
-            self._directory = policy.resolve_dir(cfg.policy.path)
+            self._directory = policy.resolve_dir(
+                cfg.policy.path, needs_weights=cfg.policy.kind == "weights"
+            )
         except FileNotFoundError as error:
             raise ConfigError(f"{error}. {_FIX}") from error
         self._cfg = cfg

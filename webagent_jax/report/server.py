@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from absl import logging
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -34,6 +33,7 @@ from starlette.staticfiles import StaticFiles
 
 from webagent_jax.config import ConfigError
 from webagent_jax.cpu_priority import lower_priority
+from webagent_jax.local_site import make_server
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
 from webagent_jax.report.run_list import ListedRun
 from webagent_jax.report.send_again import BusyError, PromptEdit, PromptSender, StepId
@@ -219,7 +219,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
         return _page(request, built.version, lambda: built.text)
 
     async def report_file(request: Request) -> Response:
-        listed = _find(viewer, request.path_params["name"])
+        listed = await run_in_threadpool(_find, viewer, request.path_params["name"])
         files = StaticFiles(directory=listed.workdir / "report", check_dir=False)
         response = await files.get_response(request.path_params["file"], request.scope)
         response.headers.update(_HEADERS)
@@ -288,16 +288,9 @@ def serve_forever(root: Path, port: int, sender: PromptSender) -> None:
         OSError: the port is not available.
     """
     listener = socket.create_server(("127.0.0.1", port), backlog=128)
-    config = uvicorn.Config(
-        make_app(root, sender),
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=1,
-    )
+    server = make_server(make_app(root, sender))
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+        asyncio.run(server.serve(sockets=[listener]))
 
 
 def _find(viewer: RunViewer, name: str) -> ListedRun:

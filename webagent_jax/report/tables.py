@@ -106,13 +106,20 @@ def interval(ci95: Sequence[float]) -> str:
 
 
 def _success(record: Json) -> list[list[str]]:
-    if record["config"]["suite"]["name"] == "arena":
+    suite = _suite_name(record)
+    if suite == "arena":
         return _by_column(record, _ARENA_COLUMNS)
-    if record["config"]["suite"]["name"] != "webarena_lite":
+    if suite != "webarena_lite":
         return _by_row(record)
     # Published rates are shown for the test split only, on which they were measured.
     rows = _by_column(record, paper_results.COLUMNS)
     return [*rows, *_published_rows()] if _is_published_split(record) else rows
+
+
+def _suite_name(record: Json) -> str:
+    """Return the name of a suite of the package; empty for one of `suite.factory`."""
+    suite = record["config"]["suite"]
+    return "" if suite.get("factory") else str(suite["name"])
 
 
 def _by_row(record: Json) -> list[list[str]]:
@@ -148,7 +155,7 @@ def _by_column(record: Json, columns: Mapping[str, str]) -> list[list[str]]:
 def _is_published_split(record: Json) -> bool:
     config = record["config"]
     return (
-        config["suite"]["name"] == "webarena_lite"
+        _suite_name(record) == "webarena_lite"
         and config["eval"]["split"] == "test"
         # Older evaluations lack the option and used the labels of their file.
         and config["suite"]["webarena"].get("labels", "original") == "original"
@@ -163,7 +170,7 @@ def _published_rows() -> Iterator[list[str]]:
 
 def _notes(record: Json) -> Iterator[str]:
     """Yield explanations of the table."""
-    suite = record["config"]["suite"]["name"]
+    suite = _suite_name(record)
     if suite == "arena":
         yield "The arena is not WebArena: compare its success rates with each other only."
     if _is_published_split(record):

@@ -57,7 +57,13 @@ def _policy(folder: Path) -> Path:
     from webagent_jax import policy
 
     path = config.get("policy", {}).get("path")
-    return policy.resolve_dir(path) if path and policy.is_policy_dir(path) else folder
+    if not path:
+        return folder
+    try:
+        # The weights of an endpoint's tokenizer were never downloaded.
+        return policy.resolve_dir(path, download=False, needs_weights=False)
+    except FileNotFoundError:
+        return folder
 
 
 def _open(folder: Path) -> ChatTokenizer | None:

@@ -6,8 +6,6 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-
 from webagent_jax import expert_steps, seeds
 from webagent_jax.agent import prompts
 from webagent_jax.agent.tokenizer import ChatTokenizer
@@ -231,10 +229,4 @@ def _encode_completion(tokenizer: ChatTokenizer, text: str, finish: FinishReason
     # A response that was cut at the length limit ends without the stop token.
     encode = tokenizer.encode_response if finish == "stop" else tokenizer.encode
     with faults_as_infra("the response cannot be tokenized"):
-        ids = encode(text)
-    return Completion(
-        token_ids=ids,
-        logp=np.zeros(len(ids), np.float32),
-        policy_version=np.zeros(len(ids), np.int32),
-        finish=finish,
-    )
+        return Completion.unsampled(encode(text), finish)

@@ -53,7 +53,6 @@ class RolloutRuntime:
         headless: bool = True,
     ) -> None:
         self._cfg, self._progress = cfg, progress
-        self._exit_stack = ExitStack()
         # With an endpoint, the policy only counts the tokens of prompts.
         needs_weights = cfg.policy.kind == "weights"
         directory = policy.resolve_dir(cfg.policy.path, needs_weights=needs_weights)

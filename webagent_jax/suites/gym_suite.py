@@ -180,4 +180,6 @@ def _to_observation(observation: object, info: dict[str, Any]) -> Observation:
         raise ConfigError(
             f'an observation is {type(text).__name__}: use a text, or a dict with "text"'
         )
-    return Observation(text, str(info.get("url", "")), error=info.get("error"))
+    error = info.get("error")
+    # An empty text is no error.
+    return Observation(text, str(info.get("url", "")), error=str(error) if error else None)

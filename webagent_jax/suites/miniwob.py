@@ -16,7 +16,7 @@ from pathlib import Path
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import StaticSite
-from webagent_jax.seeds import FIRST_TEST_SEED, task_seeds
+from webagent_jax.seeds import task_seeds
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.suites.names import did_you_mean
@@ -30,7 +30,6 @@ from webagent_jax.types import (
     Task,
 )
 
-_NUM_TEST_SEEDS = 1_000  # seeds per task name in the test split
 VIEWPORT = (500, 400)  # CSS pixels; a page is 160 x 210, its pop-ups can be larger
 
 GRADED_TASKS = frozenset(
@@ -111,7 +110,8 @@ class MiniWob:
     Args:
         pool: pool of browsers; the caller closes it.
         names: task names such as `login-user`; empty for all.
-        train_seeds: seeds per task name in the training split, at most FIRST_TEST_SEED.
+        train_seeds: seeds per task name in the training split, at most
+            `seeds.FIRST_TEST_SEED`.
         latency: seconds by which the site delays every response.
 
     Raises:
@@ -130,7 +130,7 @@ class MiniWob:
     ) -> None:
         folder = _html_folder()
         self.names = _resolve_names(names, available=all_task_names(folder))
-        self._seeds = _seed_ranges(train_seeds, _NUM_TEST_SEEDS)
+        self._seeds = task_seeds(train_seeds)
         self._pool = pool
         self._site = StaticSite(folder, latency)
 
@@ -274,7 +274,7 @@ def first_tasks(names: Sequence[str], split: Split) -> Iterator[Task]:
     Raises:
         ConfigError: a name is unknown, or the package `miniwob` is not installed.
     """
-    seed = _seed_ranges(1, 1)[split][0]
+    seed = task_seeds(1)[split][0]
     return (_task(name, seed) for name in _resolve_names(names, available=all_task_names()))
 
 
@@ -304,14 +304,6 @@ def _task(name: str, seed: int) -> Task:
         start_url=f"miniwob/{name}.html",
         seed=seed,
     )
-
-
-def _seed_ranges(train: int, test: int) -> dict[Split, range]:
-    if not 1 <= train <= FIRST_TEST_SEED:
-        raise ConfigError(
-            f"suite.train_seeds_per_task={train} must be between 1 and {FIRST_TEST_SEED}"
-        )
-    return task_seeds(train, test)
 
 
 def _resolve_names(names: Sequence[str], available: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, cast
 
@@ -83,6 +83,21 @@ def check_requirements(config: SuiteConfig) -> None:
         webarena.read(config.webarena, config.tasks, os.environ)
     elif config.name == "infinity":
         infinity_catalog.read(config.infinity, config.tasks)
+
+
+def require_task_names(suite: Suite, split: Split) -> Sequence[str]:
+    """Return the task names of a split.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    names = suite.task_names(split)
+    if not names:
+        raise ConfigError(
+            f"suite.tasks names no task of the {split} split: `webagent list-tasks "
+            f"--split={split}` lists the names"
+        )
+    return names
 
 
 def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:

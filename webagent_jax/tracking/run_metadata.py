@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.config import ConfigError, RunConfig, from_config_dict
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.workdir_lock import LOCK_FILE
 
@@ -43,6 +43,20 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     }
     atomic_files.make_workdir(workdir)
     atomic_files.write_json(path, content)
+
+
+def read_config(workdir: Path) -> RunConfig:
+    """Return the config of a run.
+
+    Raises:
+        ConfigError: config.json is not that of a run.
+        FileNotFoundError: the folder has no config.json.
+    """
+    path = workdir / "config.json"
+    content = atomic_files.read_json(path)
+    if not isinstance(content, dict) or "config" not in content:
+        raise ConfigError(f"{path} is not the config of a run: pass the --workdir of one")
+    return from_config_dict(content["config"])
 
 
 def policy_path(workdir: Path) -> str:

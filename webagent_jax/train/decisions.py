@@ -7,7 +7,7 @@ solve the task as well, so the accuracy is a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -47,20 +47,22 @@ class DecisionAccuracy:
     Args:
         cfg: `bc.eval_decisions` is the maximum number of turns per split, over all processes.
         tokenizer: encodes prompts and decodes responses.
-        splits: demonstrations of each split, such as "train" and "held_out".
+        splits: demonstrations of each split, read on access, such as "train" and "held_out".
     """
 
     def __init__(
         self,
         cfg: RunConfig,
         tokenizer: ChatTokenizer,
-        splits: Mapping[str, Iterable[Demonstration]],
+        splits: Mapping[str, Sequence[Demonstration] | demos.Demonstrations],
     ) -> None:
         self._cfg, self._tokenizer = cfg, tokenizer
         self._decisions = [
             decision
             for number, (split, demonstrations) in enumerate(splits.items())
-            for decision in self._sample_turns(split, list(demonstrations), number)
+            # Sampling reads the whole dataset.
+            if cfg.bc.eval_decisions
+            for decision in self._sample_turns(split, demonstrations, number)
         ]
 
     def measure(self, engine: Engine) -> tuple[dict[str, float], list[Json]]:
@@ -89,7 +91,10 @@ class DecisionAccuracy:
         )
 
     def _sample_turns(
-        self, split: str, demonstrations: list[Demonstration], number: int
+        self,
+        split: str,
+        demonstrations: Sequence[Demonstration] | demos.Demonstrations,
+        number: int,
     ) -> Iterator[_Decision]:
         """Sample turns that fit the engine, half of them first turns if enough exist."""
         # Pairs of demonstration index and turn index.

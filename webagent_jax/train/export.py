@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from webagent_jax import checkpoint, policy
-from webagent_jax.config import RunConfig, from_config_dict
+from webagent_jax.config import RunConfig
 from webagent_jax.policy import (
     ModelConfig,
     Params,
@@ -17,7 +17,7 @@ from webagent_jax.policy import (
 )
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.policy.lora import Adapters, FrozenBase
-from webagent_jax.tracking import atomic_files, run_metadata
+from webagent_jax.tracking import run_metadata
 
 
 def export_weights(
@@ -67,8 +67,8 @@ def export_adapter(
         max_rank: rank to reduce the adapters to; see `write_adapter`.
 
     Raises:
-        FileNotFoundError: the workdir contains no training or no such checkpoint.
-        ValueError: the training has no adapters.
+        FileNotFoundError: the workdir contains no training.
+        ValueError: the training has no adapters or no such checkpoint.
     """
     run = _run_config(workdir)
     if not run.lora.rank:
@@ -132,12 +132,12 @@ def _run_config(workdir: Path) -> RunConfig:
     """Return the config of a training.
 
     Raises:
+        ConfigError: config.json is not that of a training.
         FileNotFoundError: the workdir contains no training.
     """
     if not (workdir / "checkpoints").is_dir():
         raise FileNotFoundError(f"no training in {workdir}: it contains no checkpoints/")
-    content = atomic_files.read_json(workdir / "config.json")
-    return with_policy_path(from_config_dict(content["config"]), run_metadata.policy_path(workdir))
+    return with_policy_path(run_metadata.read_config(workdir), run_metadata.policy_path(workdir))
 
 
 def _trained_params(

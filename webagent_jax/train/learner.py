@@ -195,15 +195,15 @@ class Learner:
         if self._is_preempted:
             raise PreemptedError(update)
 
-    def save(self, update: int, position: Json) -> None:
+    def save(self, update: int, loop_state: Json) -> None:
         """Start writing a checkpoint; later steps do not change its content.
 
         Args:
             update: number of completed updates, the key of the checkpoint.
-            position: loop state that `restore_or_init` returns on resume.
+            loop_state: state of the loop, which `restore_or_init` returns on resume.
         """
-        loop_state = position | {"initial_params_checksum": self._initial_params_checksum}
-        self._checkpoints.save(update, self.state, loop_state)
+        record = loop_state | {"initial_params_checksum": self._initial_params_checksum}
+        self._checkpoints.save(update, self.state, record)
 
     def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
         """Write a self-contained Hugging Face directory: weights, config and tokenizer.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from webagent_jax import distributed, seeds
 from webagent_jax.config import RunConfig
 from webagent_jax.seeds import RandomStream
+from webagent_jax.suites.registry import require_task_names
 from webagent_jax.types import Episode, Suite, Task
 
 Float64Array = npt.NDArray[np.float64]
@@ -40,11 +41,14 @@ class TaskSampler:
         cfg: config of the run.
         suite: suite of the tasks.
         saved: `state` of the interrupted run; empty at the start of a run.
+
+    Raises:
+        ConfigError: the suite has no training tasks.
     """
 
     def __init__(self, cfg: RunConfig, suite: Suite, saved: Mapping[str, Any]) -> None:
         self._cfg, self._suite = cfg, suite
-        self._names = list(suite.task_names("train"))
+        self._names = list(require_task_names(suite, "train"))
         self._templates: dict[str, str] = {}
         if cfg.grpo.task_sampling == "adaptive":
             self._templates = {n: suite.task(n, "train", 0).template or n for n in self._names}

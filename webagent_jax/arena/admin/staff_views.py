@@ -107,11 +107,10 @@ def optional_choice(form: Form, name: str, options: Sequence[str]) -> str:
     return form.choice(name, options) if form.values.get(name) else ""
 
 
-def paginate_rows(
-    request: RequestContext, rows: Sequence[Any], size: int = ROWS_PER_PAGE
-) -> Pagination:
+def paginate_rows(request: RequestContext, rows: Sequence[Any]) -> Pagination:
     """Return the page of `rows` that the query parameter `page` selects."""
     page_argument = request.query.get("page", "1")
+    size = ROWS_PER_PAGE
     number = int(page_argument) if re.fullmatch(r"\d{1,6}", page_argument) else 1
     number = min(max(number, 1), max(1, -(-len(rows) // size)))
     parameters = [(key, value) for key, value in request.query.items() if key != "page"]

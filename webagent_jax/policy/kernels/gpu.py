@@ -23,6 +23,7 @@ from webagent_jax.policy.kernels.common import (
     pad_to_block,
     visible_blocks,
 )
+from webagent_jax.policy.kernels.operands import BackwardInputs, OperandSpecs
 
 Ref = Any
 
@@ -75,18 +76,6 @@ def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = Fa
     return _attention(*operands, interpret)[:, : q.shape[1]]
 
 
-class _BackwardInputs(NamedTuple):
-    """Operands of both backward kernels, with shapes as in `_Residuals`."""
-
-    q: Array
-    k: Array
-    v: Array
-    ends: Array
-    d_out: Array  # [B, L, H, E], gradient of the output
-    denominator: Array
-    correction: Array  # float32 [B, H, L], sum of d_out · out over a head
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _attention(q: Array, k: Array, v: Array, ends: Array, interpret: bool) -> Array:
     return _forward(q, k, v, ends, interpret)[0]
@@ -106,7 +95,7 @@ def _backward(
 ) -> tuple[Array, Array, Array, None]:
     product = d_out.astype(jnp.float32) * residuals.out.astype(jnp.float32)
     correction = jnp.swapaxes(jnp.sum(product, axis=-1), 1, 2)  # [B, H, L]
-    inputs = _BackwardInputs(
+    inputs = BackwardInputs(
         residuals.q,
         residuals.k,
         residuals.v,
@@ -135,22 +124,9 @@ def _list_visible(is_visible: Array) -> tuple[Array, Array]:
     return jnp.sum(is_visible, axis=-1, dtype=jnp.int32), order.astype(jnp.int32)
 
 
-class _Specs(NamedTuple):
-    """Blocks of each operand that a program accesses."""
-
-    query: pl.BlockSpec  # q, out and their gradients
-    key: pl.BlockSpec  # k, v and their gradients
-    end: pl.BlockSpec  # ends
-    row: pl.BlockSpec  # one number per query: denominator and correction
-
-    def backward_inputs(self) -> list[pl.BlockSpec]:
-        """Return the specs in the field order of `_BackwardInputs`."""
-        return [self.query, self.key, self.key, self.end, self.query, self.row, self.row]
-
-
-def _specs_by_queries(length: int, width: int, group: int, queries: int) -> _Specs:
+def _specs_by_queries(length: int, width: int, group: int, queries: int) -> OperandSpecs:
     """Return specs for a grid of (block of queries, head, batch), with all keys of the head."""
-    return _Specs(
+    return OperandSpecs(
         query=pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, i, h, 0)),
         key=pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, lax.div(h, group), 0)),
         end=pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
@@ -158,9 +134,9 @@ def _specs_by_queries(length: int, width: int, group: int, queries: int) -> _Spe
     )
 
 
-def _specs_by_keys(length: int, width: int, group: int, keys: int) -> _Specs:
+def _specs_by_keys(length: int, width: int, group: int, keys: int) -> OperandSpecs:
     """Return specs for a grid of (block of keys, kv head, batch), with all queries of the group."""
-    return _Specs(
+    return OperandSpecs(
         query=pl.BlockSpec((None, length, group, width), lambda j, h, b: (b, 0, h, 0)),
         key=pl.BlockSpec((None, keys, None, width), lambda j, h, b: (b, j, h, 0)),
         end=pl.BlockSpec((None, keys), lambda j, h, b: (b, j)),
@@ -168,8 +144,8 @@ def _specs_by_keys(length: int, width: int, group: int, keys: int) -> _Specs:
     )
 
 
-def _list_specs(count: Array, order: Array) -> tuple[pl.BlockSpec, pl.BlockSpec]:
-    """Return the specs of `count` and `order` of `_list_visible` for one program."""
+def _list_specs(order: Array) -> tuple[pl.BlockSpec, pl.BlockSpec]:
+    """Return the specs of the two results of `_list_visible` for one program."""
     return (
         pl.BlockSpec((None, None), lambda i, h, b: (b, i)),
         pl.BlockSpec((None, None, order.shape[2]), lambda i, h, b: (b, i, 0)),
@@ -190,7 +166,7 @@ def _run_forward(
     return pl.pallas_call(
         partial(_forward_kernel, tiles=tiles),
         grid=(length // tiles.queries, heads, batch),
-        in_specs=[*_list_specs(count, order), specs.query, specs.key, specs.key, specs.end],
+        in_specs=[*_list_specs(order), specs.query, specs.key, specs.key, specs.end],
         out_specs=[specs.query, specs.row],
         out_shape=[
             jax.ShapeDtypeStruct(q.shape, v.dtype),
@@ -247,7 +223,7 @@ def _forward_kernel(
 
 
 @partial(jax.jit, static_argnames="interpret")
-def _run_dq(inputs: _BackwardInputs, *, interpret: bool) -> Array:
+def _run_dq(inputs: BackwardInputs, *, interpret: bool) -> Array:
     batch, length, heads, width = inputs.q.shape
     group, tiles = heads // inputs.k.shape[2], _BACKWARD
     count, order = _list_visible(visible_blocks(inputs.ends, tiles.queries, tiles.keys))
@@ -255,7 +231,7 @@ def _run_dq(inputs: _BackwardInputs, *, interpret: bool) -> Array:
     return pl.pallas_call(
         partial(_dq_kernel, tiles=tiles),
         grid=(length // tiles.queries, heads, batch),
-        in_specs=[*_list_specs(count, order), *specs.backward_inputs()],
+        in_specs=[*_list_specs(order), *specs.backward_inputs()],
         out_specs=specs.query,
         out_shape=jax.ShapeDtypeStruct(inputs.q.shape, jnp.float32),
         compiler_params=_compiler_params(tiles),
@@ -295,7 +271,7 @@ def _dq_kernel(
 
 
 @partial(jax.jit, static_argnames="interpret")
-def _run_dkv(inputs: _BackwardInputs, *, interpret: bool) -> tuple[Array, Array]:
+def _run_dkv(inputs: BackwardInputs, *, interpret: bool) -> tuple[Array, Array]:
     """Run a program per block of keys that loops over its visible queries, head after head."""
     batch, length, heads, width = inputs.q.shape
     kv_heads, tiles = inputs.k.shape[2], _BACKWARD
@@ -307,7 +283,7 @@ def _run_dkv(inputs: _BackwardInputs, *, interpret: bool) -> tuple[Array, Array]
     return pl.pallas_call(
         partial(_dkv_kernel, tiles=tiles, group=group),
         grid=(length // tiles.keys, kv_heads, batch),
-        in_specs=[*_list_specs(count, order), *specs.backward_inputs()],
+        in_specs=[*_list_specs(order), *specs.backward_inputs()],
         out_specs=[specs.key, specs.key],
         out_shape=[
             jax.ShapeDtypeStruct(inputs.k.shape, inputs.k.dtype),

@@ -17,6 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from webagent_jax.policy.kernels.common import MASKED, dot, pad_to_block, visible_blocks
+from webagent_jax.policy.kernels.operands import BackwardInputs, OperandSpecs
 
 _LANES = 128  # lanes of a vector register
 _BLOCK = 512  # tokens per block of queries and per block of keys
@@ -55,18 +56,6 @@ def attention(
     return _attention(*pad_to_block(q, k, v, ends, block), block, interpret)[:, :length]
 
 
-class _BackwardInputs(NamedTuple):
-    """Operands of both backward kernels, with shapes as in `_Residuals`."""
-
-    q: Array
-    k: Array
-    v: Array
-    ends: Array
-    d_out: Array  # [B, H, L, E], gradient of the output
-    denominator: Array
-    correction: Array  # float32 [B, H, 1, L], sum of d_out · out over a head
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _attention(q: Array, k: Array, v: Array, ends: Array, block: int, interpret: bool) -> Array:
     return _forward(q, k, v, ends, block, interpret)[0]
@@ -89,7 +78,7 @@ def _backward(
     d_out = jnp.swapaxes(gradient, 1, 2)
     product = d_out.astype(jnp.float32) * residuals.out.astype(jnp.float32)
     correction = jnp.sum(product, axis=-1)[:, :, None]
-    inputs = _BackwardInputs(
+    inputs = BackwardInputs(
         residuals.q,
         residuals.k,
         residuals.v,
@@ -127,20 +116,7 @@ def _next_visible(is_visible: Array) -> Array:
     return jnp.where(following < count, following, last)
 
 
-class _Specs(NamedTuple):
-    """Blocks of each operand that a grid step accesses."""
-
-    query: pl.BlockSpec  # q, out and their gradients
-    key: pl.BlockSpec  # k, v and their gradients
-    end: pl.BlockSpec  # ends
-    row: pl.BlockSpec  # one number per query: denominator and correction
-
-    def backward_inputs(self) -> list[pl.BlockSpec]:
-        """Return the specs in the field order of `_BackwardInputs`."""
-        return [self.query, self.key, self.key, self.end, self.query, self.row, self.row]
-
-
-def _specs_by_queries(block: int, width: int, group: int) -> _Specs:
+def _specs_by_queries(block: int, width: int, group: int) -> OperandSpecs:
     """Return specs for a grid of (batch, head, block of queries, block of keys)."""
 
     def key_index(b: Any, h: Any, i: Any, j: Any, _: Ref, next_block: Ref) -> tuple[Any, ...]:
@@ -149,7 +125,7 @@ def _specs_by_queries(block: int, width: int, group: int) -> _Specs:
     def end_index(b: Any, h: Any, i: Any, j: Any, _: Ref, next_block: Ref) -> tuple[Any, ...]:
         return b, 0, next_block[b, i, j]
 
-    return _Specs(
+    return OperandSpecs(
         query=pl.BlockSpec((1, 1, block, width), lambda b, h, i, j, *_: (b, h, i, 0)),
         key=pl.BlockSpec((1, 1, block, width), key_index),
         end=pl.BlockSpec((1, 1, block), end_index),
@@ -157,7 +133,7 @@ def _specs_by_queries(block: int, width: int, group: int) -> _Specs:
     )
 
 
-def _specs_by_keys(block: int, width: int, group: int) -> _Specs:
+def _specs_by_keys(block: int, width: int, group: int) -> OperandSpecs:
     """Return specs for a grid of (batch, kv head, block of keys, head in group, query block)."""
 
     def query_index(
@@ -170,7 +146,7 @@ def _specs_by_keys(block: int, width: int, group: int) -> _Specs:
     ) -> tuple[Any, ...]:
         return b, h * group + g, 0, next_block[b, j, i]
 
-    return _Specs(
+    return OperandSpecs(
         query=pl.BlockSpec((1, 1, block, width), query_index),
         key=pl.BlockSpec((1, 1, block, width), lambda b, h, j, g, i, *_: (b, h, j, 0)),
         end=pl.BlockSpec((1, 1, block), lambda b, h, j, g, i, *_: (b, 0, j)),
@@ -264,7 +240,7 @@ def _forward_kernel(
 
 
 @partial(jax.jit, static_argnames=_STATIC)
-def _run_dq(inputs: _BackwardInputs, *, block: int, interpret: bool) -> Array:
+def _run_dq(inputs: BackwardInputs, *, block: int, interpret: bool) -> Array:
     batch, heads, length, width = inputs.q.shape
     group, count = heads // inputs.k.shape[1], length // block
     is_visible = visible_blocks(inputs.ends[:, 0], block, block)
@@ -321,7 +297,7 @@ def _dq_kernel(
 
 
 @partial(jax.jit, static_argnames=_STATIC)
-def _run_dkv(inputs: _BackwardInputs, *, block: int, interpret: bool) -> tuple[Array, Array]:
+def _run_dkv(inputs: BackwardInputs, *, block: int, interpret: bool) -> tuple[Array, Array]:
     """Run a grid that loops, per block of keys, over the query blocks of all heads of its group."""
     batch, heads, length, width = inputs.q.shape
     kv_heads = inputs.k.shape[1]

@@ -17,7 +17,7 @@ from typing import Any
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins, isolation
 from webagent_jax.config import BrowserConfig, ConfigError
-from webagent_jax.seeds import FIRST_TEST_SEED
+from webagent_jax.seeds import FIRST_TEST_SEED, task_seeds
 from webagent_jax.suites.browsergym import page
 from webagent_jax.suites.browsergym.process import BrowserGymProcess
 from webagent_jax.types import (
@@ -50,7 +50,6 @@ class BrowserGym:
         python: interpreter that has BrowserGym; empty for the current one.
         options: further arguments of BrowserGym's environment, such as {"slow_mo": 0}.
         train_seeds: tasks per id in the training split; 1 suffices if seeds have no effect.
-        test_seeds: tasks per id in the test split.
 
     Raises:
         ConfigError: BrowserGym does not run in `python`, or has not registered an id.
@@ -67,13 +66,9 @@ class BrowserGym:
         python: str = "",
         options: Mapping[str, Any] | None = None,
         train_seeds: int = 100,
-        test_seeds: int = 25,
     ) -> None:
         self.pages = tuple(ids)
-        self._seeds: dict[Split, range] = {
-            "train": range(train_seeds),
-            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
-        }
+        self._seeds = task_seeds(train_seeds)
         self._python = python or sys.executable
         self._config = config or BrowserConfig()
         path = self._config.executable_path or chromium.find_executable()
