@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from webagent_jax.suites.webarena import sites
 from webagent_jax.types import InfraError
 
 _PROBE_TIMEOUT = 20.0  # seconds
-_MAX_CONCURRENT_PROBES = 8
 
 
 def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
@@ -67,13 +65,8 @@ def _check_webarena(config: SuiteConfig) -> Iterator[Finding]:
     tasks, addresses = webarena.read(config.webarena, config.tasks, os.environ)
     for note in tasks.notes:
         yield warning(config.name, note, "see docs/webarena.md for what these tasks need")
-    pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
-    with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as executor:
-        health_errors = executor.map(
-            lambda pair: sites.health_error(pair[0], pair[1], _PROBE_TIMEOUT), pairs
-        )
-        for (site, address), problem in zip(pairs, health_errors, strict=True):
-            if problem:
-                yield failure(site, problem, "start it as in third_party/webarena/README.md")
-            else:
-                yield ok(site, f"{address} answers")
+    for site, address, problem in sites.health_errors(addresses, _PROBE_TIMEOUT):
+        if problem:
+            yield failure(site, problem, "start it as in third_party/webarena/README.md")
+        else:
+            yield ok(site, f"{address} answers")

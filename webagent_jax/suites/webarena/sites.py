@@ -116,16 +116,23 @@ def health_error(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -
     return None
 
 
+def health_errors(
+    addresses: Addresses, timeout: float = FIRST_PAGE_TIMEOUT
+) -> list[tuple[str, str, str | None]]:
+    """Return site, address and `health_error` of every replica."""
+    pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
+    with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as executor:
+        errors = executor.map(lambda pair: health_error(*pair, timeout), pairs)
+        return [(*pair, error) for pair, error in zip(pairs, errors, strict=True)]
+
+
 def check_health(addresses: Addresses) -> None:
     """Check the health of every replica of every site.
 
     Raises:
         ConfigError: some are not healthy; the message contains all problems.
     """
-    pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
-    with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as executor:
-        health_errors = executor.map(lambda pair: health_error(*pair), pairs)
-        problems = [error for error in health_errors if error]
+    problems = [error for _, _, error in health_errors(addresses) if error]
     if problems:
         raise ConfigError("\n".join(problems))
 
