@@ -2,7 +2,8 @@
 
 A user error prints up to three lines and exits with status 2, an interruption exits with status 130
 (Ctrl-C) or 143 (SIGTERM during training), and a run that stopped itself or an infrastructure fault
-with status 1. All other errors keep their traceback.
+with status 1. Errors of the operating system, such as a missing file, are user errors. All other
+errors keep their traceback.
 """
 
 from __future__ import annotations
