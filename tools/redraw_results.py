@@ -93,6 +93,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
     "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),
+    "miniwob_second_rl": partial(bc_and_grpo, "miniwob_second"),
+    "miniwob_second_tasks": partial(
+        task_rates, "miniwob_second", "bc", "grpo", evaluation="greedy"
+    ),
+    "miniwob_second_updates": partial(updates_of, "miniwob_second/grpo"),
     "arena_short_bc": arena_short_bc,
     "arena_short_rl": partial(bc_and_grpo, "arena_short"),
     "arena_short_adaptive": arena_short_adaptive,

@@ -44,8 +44,8 @@ def updates_of(folder: str) -> str:
     return table_of(["update", *(str(record["update"]) for record in records)], rows)
 
 
-def task_rates(folder: str, *names: str) -> str:
+def task_rates(folder: str, *names: str, evaluation: str = "sampled") -> str:
     """Return the table of success by task of the named runs, with three tasks per row."""
     runs = [run for run in load_runs(folder) if run.name in names]
-    rates = [run.evals["sampled"]["by_site"] for run in runs]
+    rates = [run.evals[evaluation]["by_site"] for run in runs]
     return in_three_columns("task", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
