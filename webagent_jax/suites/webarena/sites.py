@@ -122,7 +122,7 @@ def health_errors(
     """Return site, address and `health_error` of every replica."""
     pairs = [(site, address) for site, replicas in addresses.items() for address in replicas]
     with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as executor:
-        errors = executor.map(lambda pair: health_error(*pair, timeout), pairs)
+        errors = executor.map(lambda pair: health_error(pair[0], pair[1], timeout), pairs)
         return [(*pair, error) for pair, error in zip(pairs, errors, strict=True)]
 
 
