@@ -12,8 +12,8 @@ import pytest
 
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError
+from webagent_jax.seeds import FIRST_TEST_SEED
 from webagent_jax.suites.miniwob import (
-    FIRST_TEST_SEED,
     GRADED_TASKS,
     MiniWob,
     all_task_names,
