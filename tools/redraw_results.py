@@ -47,10 +47,10 @@ from tools.results.quickstart import (
     quickstart_evals,
     quickstart_r1,
     quickstart_task_rates,
-    quickstart_tasks,
     quickstart_thoughts,
     turn_limit_curves,
     turn_limits,
+    two_demos_tasks,
 )
 from tools.results.reinforcement_learning import bc_and_grpo, task_rates, updates_of
 from tools.results.stored_runs import ROOT, RUNS, store
@@ -80,7 +80,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_turn_limits": arena_turn_limits,
     "quickstart_temperature_1": partial(quickstart, "quickstart_temperature_1"),
     "quickstart_two_demos": partial(quickstart, "quickstart_two_demos"),
-    "quickstart_two_demos_tasks": quickstart_tasks,
+    "quickstart_two_demos_tasks": two_demos_tasks,
     "quickstart_r1": quickstart_r1,
     "quickstart_thoughts": quickstart_thoughts,
     "full_history": full_history,

@@ -67,7 +67,7 @@ def quickstart_task_rates() -> str:
     return table_of([f"success, % of {34 * len(runs)}", *rates], rows)
 
 
-def quickstart_tasks() -> str:
+def two_demos_tasks() -> str:
     """Return the table of the success rates of the earlier quickstart by task."""
     runs = load_runs("quickstart_two_demos")
     columns = [(run, stage) for run in runs for stage in STAGES]

@@ -158,5 +158,5 @@ class Request:
 
     @property
     def is_canceled(self) -> bool:
-        """Whether the caller has canceled the future."""
+        """True if the caller has canceled the future."""
         return self.future.cancelled()
