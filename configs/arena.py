@@ -141,7 +141,7 @@ _SMOLLM2 = replace(
     prompt=PromptConfig(template="compact"),
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(microbatch_rows_per_device=1),
-    engine=replace(_ARENA.engine, max_model_len=2_048),
+    engine=replace(_ARENA.engine, max_model_len=2_048, steps_per_dispatch=4),
     rollout=replace(_ARENA.rollout, max_new_tokens=224),
     bc=replace(
         _ARENA.bc,

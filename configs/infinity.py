@@ -66,7 +66,7 @@ _BC = replace(
     mesh=MeshConfig(microbatch_rows_per_device=1),
     suite=replace(_INFINITY.suite, tasks=tuple(sorted(SOLUTIONS))),
     # The prompts of the demonstrations have at most 4,367 tokens.
-    engine=EngineConfig(slots=8, max_model_len=4_608),
+    engine=EngineConfig(slots=8, max_model_len=4_608, steps_per_dispatch=4),
     rollout=replace(_INFINITY.rollout, max_turns=16, max_new_tokens=192),
     bc=BCConfig(
         demos_per_task=1,

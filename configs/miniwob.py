@@ -156,7 +156,7 @@ _ALL_TASKS = RunConfig(
     lora=LoRAConfig(rank=16, alpha=32.0),
     mesh=MeshConfig(microbatch_rows_per_device=1),
     suite=SuiteConfig(tasks=(*_BC_TASKS, *_LONG_TASKS, *_TASKS_WITHOUT_EXPERT)),
-    engine=EngineConfig(slots=16, max_model_len=1_536),
+    engine=EngineConfig(slots=16, max_model_len=1_536, steps_per_dispatch=4),
     rollout=RolloutConfig(
         max_concurrent_episodes=16, max_turns=16, max_new_tokens=128, episode_timeout=900.0
     ),

@@ -290,7 +290,10 @@ class EngineConfig:
 
     slots: int = 16  # number of sequences in the decode batch
     max_model_len: int = 1024  # maximum length of prompt and response together, in tokens
-    steps_per_dispatch: int = 16  # decode steps between two transfers of results to the host
+    # Decode steps between two transfers of results to the host. With fewer, finished responses
+    # return sooner and waiting requests start sooner; on a CPU, a step of a large policy takes
+    # longer than a transfer.
+    steps_per_dispatch: int = 16
     tensor_parallel_size: int = 1  # number of local devices that share the engine
     # Size of the KV cache in MiB; 0: 1.5 times the size of all slots at full length.
     kv_cache_mib: int = 0

@@ -1,11 +1,11 @@
 """Benchmark of update, prefill and decode of one policy, in tokens per second, with baselines.
 
 The floor of a program is the larger of two times: its FLOPs at the rate of a large matmul, and one
-read of its weights per decode step at the memory bandwidth. Each program runs with float32 and, if
-the CPU has them, with bfloat16 matmuls (`policy.matmul_dtype`); rate and weights of the floor are
-those of the dtype. The largest engine also samples with LoRA adapters, as in rollouts, against the
-floor without them. Baselines are transformers on torch, in float32 and, with AVX512, bfloat16, and
-llama.cpp with the weights of a GGUF file.
+read of weights and KV cache per decode step at the memory bandwidth. Each program runs with float32
+and, if the CPU has them, with bfloat16 matmuls (`policy.matmul_dtype`); rate and weights of the
+floor are those of the dtype. The largest engine also samples with LoRA adapters, as in rollouts,
+against the floor without them. Baselines are transformers on torch, in float32 and, with AVX512,
+bfloat16, and llama.cpp with the weights of a GGUF file.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from tools.benchmarks import baseline, timing
 from tools.benchmarks.episodes import Shape, branches
 from webagent_jax import learn, policy
 from webagent_jax.config import ConfigError, GRPOConfig, OptimizerConfig
-from webagent_jax.inference import Engine
+from webagent_jax.inference import Engine, kv_cache
 from webagent_jax.policy import ModelConfig, Params, flops, lora, matmul
-from webagent_jax.types import Completion, ForestRows
+from webagent_jax.types import Completion, ForestRows, IntArray
 
 _ROW_TOKENS = 512
 _SHAPE = Shape(system=120, turns=4, page=(60, 100))  # turns that fit the row
 _SLOTS = (1, 16)
 _PROMPT, _NEW_TOKENS = 384, 32
 _DECODE_PROMPT = 8  # short, so that nearly all of the time is decoding
+# As long as the prompts of a website, and in the prefix cache: its last token, which decoding
+# computes, is the first of a page.
+_CACHED_PROMPT = 449
 _RANK = 16  # of the adapters of `configs/arena.py:smollm2`
 
 
@@ -173,15 +176,17 @@ def _sampling(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     rng = np.random.default_rng(0)
 
-    def generate(prompt_tokens: int, new_tokens: int) -> list[Completion]:
-        prompts = rng.integers(0, config.vocab_size, (slots, prompt_tokens)).astype(np.int32)
+    def generate(prompts: IntArray, new_tokens: int) -> list[Completion]:
         futures = [
             engine.submit(prompt, max_new_tokens=new_tokens, seed=seed)
             for seed, prompt in enumerate(prompts)
         ]
         return [future.result() for future in futures]
 
-    seconds = timing.seconds(lambda: generate(_PROMPT, 1), repeats)
+    def draw_prompts(tokens: int) -> IntArray:
+        return rng.integers(0, config.vocab_size, (slots, tokens)).astype(np.int32)
+
+    seconds = timing.seconds(lambda: generate(draw_prompts(_PROMPT), 1), repeats)
     work = slots * flops.layer_flops(config, _PROMPT, _PROMPT * (_PROMPT + 1) // 2)
     yield (
         "prefill",
@@ -191,18 +196,29 @@ def _sampling(
             "times_the_floor": seconds / (work / peak),
         },
     )
-    seconds = timing.seconds(lambda: generate(_DECODE_PROMPT, _NEW_TOKENS), repeats)
-    step_flops = flops.layer_flops(config, slots, slots * (_DECODE_PROMPT + _NEW_TOKENS // 2))
+    for key, tokens, suffix in (
+        ("decode", _DECODE_PROMPT, ""),
+        ("decode after prompts", _CACHED_PROMPT, f" after prompts of {_CACHED_PROMPT}"),
+    ):
+        prompts = draw_prompts(tokens)
+        seconds = timing.seconds(partial(generate, prompts, _NEW_TOKENS), repeats)
+        step = _decode_floor(config, slots, tokens + _NEW_TOKENS // 2, peak)
+        yield (
+            key,
+            {
+                "name": f"decoding of {slots} sequences{suffix}",
+                "tokens_per_second": slots * _NEW_TOKENS / seconds,
+                "times_the_floor": seconds / (_NEW_TOKENS * step),
+            },
+        )
+
+
+def _decode_floor(config: ModelConfig, slots: int, position: int, peak: float) -> float:
+    """Return the minimum seconds of a decode step: FLOPs, or one read of weights and KV cache."""
+    step_flops = flops.layer_flops(config, slots, slots * position)
     step_flops += flops.logits_flops(config, slots)
-    weight_bytes = policy.weight_bytes(config)
+    read_bytes = policy.weight_bytes(config)
     if config.has_rounded_matmuls:  # a step reads rounded copies
-        weight_bytes //= 2
-    step = max(step_flops / peak, weight_bytes / timing.bandwidth())
-    yield (
-        "decode",
-        {
-            "name": f"decoding of {slots} sequences",
-            "tokens_per_second": slots * _NEW_TOKENS / seconds,
-            "times_the_floor": seconds / (_NEW_TOKENS * step),
-        },
-    )
+        read_bytes //= 2
+    read_bytes += slots * position * kv_cache.kv_bytes_per_token(config)
+    return max(step_flops / peak, read_bytes / timing.bandwidth())

@@ -32,10 +32,12 @@ class _PrefillShapes(NamedTuple):
 # two pages: with one, XLA sums the matmuls of narrow policies in another order.
 _SHORT_PREFILL = _PrefillShapes((1,), chunks_per_batch=4, pages_per_block=2)
 _LONG_PREFILL = _PrefillShapes((4,), chunks_per_batch=8, pages_per_block=8)
-_LONG_CPU_PREFILL = _PrefillShapes((2, 4), chunks_per_batch=1, pages_per_block=8)
+_LONG_CPU_PREFILL = _PrefillShapes((2, 4), chunks_per_batch=1, pages_per_block=4)
 _PREFILL_BATCHES = 8
-# Decode attention: accelerators read many pages at once; a CPU also computes their padding.
-_CPU_DECODE_PAGES_PER_BLOCK = 2
+# Decode attention: accelerators read many pages at once; a CPU also computes their padding. With all
+# slots together, a CPU copies the pages of a block, and several side by side need a transposition.
+_CPU_DECODE_PAGES_PER_BLOCK = 1
+_SEQUENTIAL_DECODE_PAGES_PER_BLOCK = 2
 _DECODE_PAGES_PER_BLOCK = 32
 # With many slots, one of them finishes in almost every step. To refill several at once saves
 # dispatches, and leaves a slot idle for few steps.
@@ -177,6 +179,14 @@ class EngineShapes:
                 f"cache_bytes={cache_bytes} is too small for one sequence of "
                 f"max_model_len={max_model_len}: raise it to {min_bytes} or lower max_model_len"
             )
+        sequential_slots = is_cpu and fits_cpu_cache(config)
+        decode_pages_per_block = min(_DECODE_PAGES_PER_BLOCK, pages_per_sequence)
+        if is_cpu:
+            decode_pages_per_block = (
+                _SEQUENTIAL_DECODE_PAGES_PER_BLOCK
+                if sequential_slots
+                else _CPU_DECODE_PAGES_PER_BLOCK
+            )
         return cls(
             slots=slots,
             max_model_len=max_model_len,
@@ -186,16 +196,12 @@ class EngineShapes:
             chunks_per_batch=prefill.chunks_per_batch,
             prefill_batches=_PREFILL_BATCHES,
             prefill_pages_per_block=prefill.pages_per_block,
-            decode_pages_per_block=(
-                _CPU_DECODE_PAGES_PER_BLOCK
-                if is_cpu
-                else min(_DECODE_PAGES_PER_BLOCK, pages_per_sequence)
-            ),
+            decode_pages_per_block=decode_pages_per_block,
             decode_attention=_decode_attention(config, platform),
             kv_layout=_kv_layout(config, platform),
             decode_steps=decode_steps,
             refill_slots=max(1, slots // _SLOTS_PER_REFILL),
-            sequential_slots=is_cpu and fits_cpu_cache(config),
+            sequential_slots=sequential_slots,
             num_speculative_tokens=num_speculative_tokens,
             shared_prefix_tokens=shared_prefix_tokens,
         )
