@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Generator
 
 from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
     click,
     click_on,
     quotations,
+    search,
     text_between,
     type_in,
     wait,
 )
-from webagent_jax.types import Expert, Observation
+from webagent_jax.types import Decision, Expert, Observation
 
 
 def search_engine(intent: str, page: Observation) -> Expert:
@@ -25,9 +27,13 @@ def search_engine(intent: str, page: Observation) -> Expert:
     page = yield type_in(page, name, box)
     page = yield click(page, "Search")
     # The site shows three results per page, and links to the pages by their numbers.
-    if position > 3:
-        page = yield click(page, str((position - 1) // 3 + 1))
-    yield click_on(page, all_of(page, "link")[(position - 1) % 3])
+    number, row = (position - 1) // 3 + 1, (position - 1) % 3
+    if number > 1:
+        reason = f"result {position} is number {row + 1} of page {number}"
+        page = yield click(page, str(number), reason=reason)
+    links = all_of(page, "link")
+    names = ", ".join(page.elements[link].name for link in links[:3])
+    yield click_on(page, links[row], reason=f"number {row + 1} of {names}")
 
 
 def phone_book(intent: str, page: Observation) -> Expert:
@@ -75,10 +81,7 @@ def book_flight(intent: str, page: Observation) -> Expert:
             page = yield wait(city)
         page = yield click_on(page, suggestion)
     page = yield click_on(page, date)
-    day = _parse_date(text_between(intent, " on ", "."))
-    while f"{day:%B %Y}" not in page.text:
-        page = yield click(page, "Prev")
-    page = yield click(page, str(day.day))
+    page = yield from _choose_day(page, text_between(intent, " on ", "."))
     page = yield click(page, "Search")
     yield click_on(page, _best_offer(page, "Book flight for ", "cheapest" in intent, lowest=True))
 
@@ -86,15 +89,18 @@ def book_flight(intent: str, page: Observation) -> Expert:
 def choose_date(intent: str, page: Observation) -> Expert:
     """Select 10/24/2016 as the date and hit submit. The calendar opens in December."""
     page = yield click_on(page, all_of(page, "textbox")[0])
-    day = _parse_date(text_between(intent, "Select ", " as the date"))
-    while f"{day:%B %Y}" not in page.text:
-        page = yield click(page, "Prev")
-    page = yield click(page, str(day.day))
+    page = yield from _choose_day(page, text_between(intent, "Select ", " as the date"))
     yield click(page, "Submit")
 
 
-def _parse_date(text: str) -> datetime.datetime:
-    return datetime.datetime.strptime(text, "%m/%d/%Y")
+def _choose_day(page: Observation, date: str) -> Generator[Decision, Observation, Observation]:
+    """Go back to the month of a date such as 10/24/2016 and choose the day; return the page."""
+    day = datetime.datetime.strptime(date, "%m/%d/%Y")
+    month = f"{day:%B %Y}"
+    while month not in page.text:
+        shown = search(r"(?m)^[A-Z][a-z]+ \d{4}$", page.text).group()
+        page = yield click(page, "Prev", reason=f"{date} is in {month}, not in {shown}")
+    return (yield click(page, str(day.day), reason=f"{date} is day {day.day} of {month}"))
 
 
 def buy_ticket(intent: str, page: Observation) -> Expert:

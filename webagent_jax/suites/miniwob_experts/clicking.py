@@ -116,8 +116,8 @@ def click_collapsible_2(intent: str, page: Observation) -> Expert:
     for header in all_of(page, "tab"):
         if has(page, name):
             break
-        page = yield click_on(page, header)
-    yield click(page, name)
+        page = yield click_on(page, header, reason=f'"{name}" is not on the page')
+    yield click(page, name, reason=f'"{name}" is on the page')
 
 
 def click_menu(intent: str, page: Observation) -> Expert:
@@ -125,10 +125,10 @@ def click_menu(intent: str, page: Observation) -> Expert:
     *parents, leaf = intent.removeprefix("Select ").split(">")
     for parent, child in itertools.pairwise([*parents, leaf]):
         # A submenu opens with a delay while the pointer is over its parent.
-        page = yield hover(page, parent)
+        page = yield hover(page, parent, reason=f"{parent} opens {child}")
         while not has(page, child):
             page = yield wait(child)
-    yield click(page, leaf)
+    yield click(page, leaf, reason=f"{leaf} is the last")
 
 
 def navigate_tree(intent: str, page: Observation) -> Expert:
@@ -150,9 +150,10 @@ def click_widget(intent: str, page: Observation) -> Expert:
 def use_spinner(intent: str, page: Observation) -> Expert:
     """Select -2 with the spinner and hit Submit."""
     number = int(text_between(intent, "Select ", " with"))
-    for _ in range(abs(number)):
-        page = yield click(page, "spinner-up" if number > 0 else "spinner-down")
-    yield click(page, "Submit")
+    name = "spinner-up" if number > 0 else "spinner-down"
+    for value in range(0, number, 1 if number > 0 else -1):
+        page = yield click(page, name, reason=f"{value} is not {number}")
+    yield click(page, "Submit", reason=f"{number} is {number}")
 
 
 def tic_tac_toe(intent: str, page: Observation) -> Expert:
@@ -160,17 +161,20 @@ def tic_tac_toe(intent: str, page: Observation) -> Expert:
     cells = all_of(page, "item")[:9]
     while True:
         marks = [page.elements[cell].name for cell in cells]
-        page = yield click_on(page, cells[_choose_cell(marks)])
+        cell, reason = _choose_cell(marks)
+        page = yield click_on(page, cells[cell], reason=reason)
 
 
-def _choose_cell(marks: Sequence[str]) -> int:
-    """Return the free cell that wins, else one that prevents a loss, else a central one."""
+def _choose_cell(marks: Sequence[str]) -> tuple[int, str]:
+    """Return the free cell that wins, else one that prevents a loss, else a central one; why."""
     for mark in ("mark-x", "mark-o"):
         for row in _ROWS:
             free = [cell for cell in row if not marks[cell]]
             if len(free) == 1 and sum(marks[cell] == mark for cell in row) == 2:
-                return free[0]
-    return next(cell for cell in (4, 0, 2, 6, 8, 1, 3, 5, 7) if not marks[cell])
+                taken = " and ".join(str(cell + 1) for cell in row if cell != free[0])
+                return free[0], f"{mark} at {taken}, {free[0] + 1} is free"
+    cell = next(cell for cell in (4, 0, 2, 6, 8, 1, 3, 5, 7) if not marks[cell])
+    return cell, f"no two in a row, {cell + 1} is free"
 
 
 def generate_number(intent: str, page: Observation) -> Expert:

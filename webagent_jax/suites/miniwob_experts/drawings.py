@@ -20,7 +20,7 @@ _COLOR_WORDS = {
     "white": "",
     "grey": "",
 }
-_SHADES = {"red": {"red", "pink"}, "green": {"green"}, "blue": {"blue"}}
+_SHADES = {"red": ("red", "pink"), "green": ("green",), "blue": ("blue",)}
 # Colors of drawings, with their words in observations.
 _SHAPE_COLORS = {
     "red": "red",
@@ -44,11 +44,13 @@ def click_color(intent: str, page: Observation) -> Expert:
 
 def click_shades(intent: str, page: Observation) -> Expert:
     """Select all the shades of blue and press Submit."""
-    shades = _SHADES[text_between(intent, "shades of ", " and press")]
+    color = text_between(intent, "shades of ", " and press")
+    shades = _SHADES[color]
     for item in all_of(page, "item"):
         if page.elements[item].name in shades:
-            page = yield click_on(page, item)
-    yield click(page, "Submit")
+            reason = f"shades of {color} are {' and '.join(shades)}"
+            page = yield click_on(page, item, reason=reason)
+    yield click(page, "Submit", reason=f"all shades of {color} are selected")
 
 
 def click_shape(intent: str, page: Observation) -> Expert:
@@ -62,9 +64,11 @@ def count_shape(intent: str, page: Observation) -> Expert:
     """Answer "How many large magenta digits are there?"."""
     description = text_between(intent, "How many ", "s are there")
     figures = [page.elements[i] for i in all_of(page, "item")]
-    count = sum(_matches(figure, description) for figure in figures)
+    names = [figure.name for figure in figures if _matches(figure, description)]
     # Sizes are unknown in a drawing of one size: a missing answer means the other size.
-    yield click(page, str(count) if has(page, str(count), "button") else "0", "button")
+    count = str(len(names)) if has(page, str(len(names)), "button") else "0"
+    reason = f"{description}s: {', '.join(names) if count != '0' else 'none'}"
+    yield click(page, count, "button", reason=reason)
 
 
 def _matches(figure: Element, description: str) -> bool:
@@ -95,4 +99,6 @@ def grid_coordinate(intent: str, page: Observation) -> Expert:
     x, y = map(int, text_between(intent, "(", ")").split(","))
     # Columns from left to right, each from top to bottom; both coordinates are -2 to 2.
     circles = [i for i in all_of(page, "item") if "circle" in page.elements[i].name]
-    yield click_on(page, circles[5 * (x + 2) + 2 - y], location=f"({x},{y})")
+    column, row = x + 2, 2 - y
+    reason = f"({x},{y}) is column {column + 1}, row {row + 1}"
+    yield click_on(page, circles[5 * column + row], reason=reason)

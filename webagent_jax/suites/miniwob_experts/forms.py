@@ -23,10 +23,10 @@ from webagent_jax.types import Expert, Observation
 # --- values from the intent -----------------------------------------------------------------------
 
 
-def _fill_and_submit(page: Observation, text: str) -> Expert:
+def _fill_and_submit(page: Observation, text: str, *, reason: str = "") -> Expert:
     """Fill the first empty field of the page and click Submit."""
     box = next(i for i in all_of(page, "textbox") if not page.elements[i].value)
-    page = yield type_in(page, text, box)
+    page = yield type_in(page, text, box, reason=reason)
     yield click(page, "Submit")
 
 
@@ -62,12 +62,12 @@ def login_user_popup(intent: str, page: Observation) -> Expert:
     """Enter the username "karrie" and the password "4jT" (a dialog to cancel may appear once)."""
     user, password = quotations(intent)
     for text, field in ((user, "Username"), (password, "Password")):
-        page = yield type_into(page, text, field)
+        page = yield type_into(page, text, field, reason=f"{field} is empty")
         # The dialog may interrupt the typing, so the text is typed again.
         if has(page, "Cancel"):
-            page = yield click(page, "Cancel")
-            page = yield type_into(page, text, field)
-    yield click(page, "OK")
+            page = yield click(page, "Cancel", reason="a dialog is open")
+            page = yield type_into(page, text, field, reason=f"{field} is empty")
+    yield click(page, "OK", reason="Username and Password are filled")
 
 
 def enter_date(intent: str, page: Observation) -> Expert:
@@ -79,7 +79,8 @@ def enter_date(intent: str, page: Observation) -> Expert:
 def enter_time(intent: str, page: Observation) -> Expert:
     """Enter 9:05 PM as the time and press submit."""
     time = text_between(intent, "Enter ", " as the time")
-    return _fill_and_submit(page, datetime.datetime.strptime(time, "%I:%M %p").strftime("%H:%M"))
+    text = datetime.datetime.strptime(time, "%I:%M %p").strftime("%H:%M")
+    return _fill_and_submit(page, text, reason=f"{time} is {text}")
 
 
 def form_sequence_2(intent: str, page: Observation) -> Expert:
@@ -104,9 +105,9 @@ def movie_search(intent: str, page: Observation) -> Expert:
     labels = [page.elements[box].name for box in boxes if page.elements[box].name]
     for box, label in zip(boxes, labels or plain_lines(page), strict=True):
         field = next(key for key in query if key in label.replace("Released Date", "Year"))
-        page = yield type_in(page, query[field], box)
+        page = yield type_in(page, query[field], box, reason=f"{field} is {query[field]}")
     buttons = ("Submit", "Search", "Go!")
-    yield click(page, next(name for name in buttons if has(page, name)))
+    yield click(page, next(name for name in buttons if has(page, name)), reason="all are filled")
 
 
 # --- values from the page -------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 Thoughts are designed for a small policy, which first names the target and then finds its id. A
 thought ends like the line of the target in the observation: `click Cancel [7]`, `type "karrie" in
 Username [1]`, `select "Peru" in Country [2]`, `type "karrie" in textbox [3]` for an element without
-a name, and `at @karrie click like [9]` if several elements have the same name.
+a name, and `at @karrie click like [9]` if several elements have the same name. If the target
+follows from a comparison or computation, the thought begins with the result:
+`2:53 PM is 14:53: type "14:53" in textbox [1]`.
 """
 
 from __future__ import annotations
@@ -120,12 +122,14 @@ def _has_name(element: Element, name: str, kind: str) -> bool:
 # --- deciding -------------------------------------------------------------------------------------
 
 
-def click(page: Observation, name: str, kind: str = "") -> Decision:
-    """Click the first element with this name and, unless empty, this kind."""
-    return click_on(page, find(page, name, kind))
+def click(page: Observation, name: str, kind: str = "", *, reason: str = "") -> Decision:
+    """Click the first element with this name and, unless empty, this kind; see `click_on`."""
+    return click_on(page, find(page, name, kind), reason=reason)
 
 
-def click_on(page: Observation, element_id: str, *, text: str = "", location: str = "") -> Decision:
+def click_on(
+    page: Observation, element_id: str, *, text: str = "", location: str = "", reason: str = ""
+) -> Decision:
     """Click an element.
 
     Args:
@@ -134,30 +138,31 @@ def click_on(page: Observation, element_id: str, *, text: str = "", location: st
         text: name of the element in the thought; empty for the name in the observation.
         location: text that distinguishes the element from others with the same name; empty if the
             name is unique.
+        reason: result of the comparison or computation that leads to the element; empty for none.
     """
     text = text or _name(page, element_id)
     thought = (
         f"at {location} click {text} [{element_id}]" if location else f"click {text} [{element_id}]"
     )
-    return Decision(thought, Action(ActionKind.CLICK, element_id), intent_phrase=location or text)
+    return _decide(thought, Action(ActionKind.CLICK, element_id), location or text, reason)
 
 
-def hover(page: Observation, name: str) -> Decision:
-    """Move the mouse over the first element with this name."""
+def hover(page: Observation, name: str, *, reason: str = "") -> Decision:
+    """Move the mouse over the first element with this name; `reason` is that of `click_on`."""
     element_id = find(page, name)
     thought = f"hover {_name_with_id(page, element_id)}"
-    return Decision(thought, Action(ActionKind.HOVER, element_id), intent_phrase=name)
+    return _decide(thought, Action(ActionKind.HOVER, element_id), name, reason)
 
 
-def type_into(page: Observation, text: str, name: str) -> Decision:
-    """Type a text into the first textbox with this name."""
-    return type_in(page, text, find(page, name, "textbox"))
+def type_into(page: Observation, text: str, name: str, *, reason: str = "") -> Decision:
+    """Type a text into the first textbox with this name; see `type_in`."""
+    return type_in(page, text, find(page, name, "textbox"), reason=reason)
 
 
-def type_in(page: Observation, text: str, element_id: str) -> Decision:
-    """Type a text into the textbox with this id."""
+def type_in(page: Observation, text: str, element_id: str, *, reason: str = "") -> Decision:
+    """Type a text into the textbox with this id; `reason` is that of `click_on`, for the text."""
     thought = f'type "{text}" in {_name_with_id(page, element_id)}'
-    return Decision(thought, Action(ActionKind.TYPE, element_id, text), intent_phrase=text)
+    return _decide(thought, Action(ActionKind.TYPE, element_id, text), text, reason)
 
 
 def select(page: Observation, option: str) -> Decision:
@@ -170,6 +175,13 @@ def select(page: Observation, option: str) -> Decision:
 def wait(text: str) -> Decision:
     """Wait once for the page to show `text`."""
     return Decision(f'wait for "{text}"', Action(ActionKind.WAIT))
+
+
+def _decide(thought: str, action: Action, intent_phrase: str, reason: str) -> Decision:
+    # A reason already names what the task says about the target.
+    if reason:
+        return Decision(f"{reason}: {thought}", action)
+    return Decision(thought, action, intent_phrase=intent_phrase)
 
 
 def _name_with_id(page: Observation, element_id: str) -> str:

@@ -86,19 +86,23 @@ def _reply(page: Observation, text: str) -> Expert:
 
 
 def _forward(page: Observation, receiver: str) -> Expert:
-    page = yield click(page, "Forward")
-    page = yield type_in(page, receiver, all_of(page, "textbox")[0])
-    yield click(page, "send-forward")
+    page = yield click(page, "Forward", reason=f"forward to {receiver}")
+    page = yield type_in(page, receiver, all_of(page, "textbox")[0], reason=f"to {receiver}")
+    yield click(page, "send-forward", reason=f"to is {receiver}")
 
 
 def social_media(intent: str, page: Observation) -> Expert:
     """For the user @karrie, click on the "Retweet" button (or one of the menu "more")."""
     user = text_between(intent, "For the user ", ",")
     (action,) = quotations(intent)
+    # The buttons of a post follow its text in the same order.
+    first = f"{user} has reply [{find_below(page, user, 'reply')[0]}]"
     if action in ("Reply", "Retweet", "Like"):
-        yield click_on(page, find_below(page, user, action.lower())[0], location=user)
+        button = find_below(page, user, action.lower())[0]
+        yield click_on(page, button, location=user, reason=first)
         return
-    page = yield click_on(page, find_below(page, user, "more")[0], location=user)
+    button = find_below(page, user, "more")[0]
+    page = yield click_on(page, button, location=user, reason=f"{first}, {action} is in more")
     yield click(page, action if has(page, action) else f"{action} {user}")
 
 
