@@ -11,16 +11,14 @@ CPUs with AVX512-BF16. Every evaluation uses all tasks, sampled at temperature 1
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval \
         --config.policy.path=runs/miniwob/bc/policy
 
-`:second_bc` continues from the adapter with two further demonstrations of each of these tasks, and
-26 of each of the 4 longer ones. `:grpo` is M-GRPO from there, on tasks with both outcomes.
+`:second_bc` continues from the adapter on 32 further demonstrations of each of 18 tasks
+(`:reasoned`), whose experts got thoughts with comparisons and computations after `:bc` had run, and
+three of each of 32 others (`:others`). `:grpo` is M-GRPO from there, on tasks with both outcomes.
 
-    LONG="('book-flight','choose-date','click-checkboxes-large','social-media-all')"
-    webagent collect --config=miniwob:second_bc --config.seed=1 --config.bc.demos_per_task=2 \
-        --workdir=runs/miniwob/two
-    webagent collect --config=miniwob:second_bc --config.seed=1 --config.bc.demos_per_task=26 \
-        --config.suite.tasks="$LONG" --workdir=runs/miniwob/long
+    webagent collect --config=miniwob:reasoned --workdir=runs/miniwob/reasoned
+    webagent collect --config=miniwob:others --workdir=runs/miniwob/others
     webagent import demos --workdir=runs/miniwob/second_bc \
-        --merge=runs/miniwob/two,runs/miniwob/long
+        --merge=runs/miniwob/reasoned,runs/miniwob/others
     webagent train bc --config=miniwob:second_bc --workdir=runs/miniwob/second_bc
     webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
@@ -104,6 +102,29 @@ _BC_TASKS = (
     "use-autocomplete",
     "use-spinner",
 )
+
+# Tasks with thoughts that begin with a comparison or computation, except long ones.
+_REASONED_TASKS = (
+    "choose-date-medium",
+    "click-collapsible-2",
+    "click-menu",
+    "click-shades",
+    "count-shape",
+    "email-inbox",
+    "email-inbox-forward-nl",
+    "email-inbox-forward-nl-turk",
+    "email-inbox-nl-turk",
+    "enter-time",
+    "grid-coordinate",
+    "login-user-popup",
+    "multi-layouts",
+    "multi-orderings",
+    "search-engine",
+    "social-media",
+    "tic-tac-toe",
+    "use-spinner",
+)
+_OTHER_TASKS = tuple(task for task in _BC_TASKS if task not in _REASONED_TASKS)
 
 _LONG_TASKS = (
     "book-flight",
@@ -193,7 +214,16 @@ _ALL_TASKS = RunConfig(
 
 _BC = replace(_ALL_TASKS, suite=replace(_ALL_TASKS.suite, tasks=_BC_TASKS))
 
-# The long tasks have few demonstrations, so batches are smaller.
+_REASONED = replace(
+    _BC,
+    suite=replace(_BC.suite, tasks=_REASONED_TASKS),
+    bc=replace(_BC.bc, demos_per_task=32),
+)
+# Some demonstrations of the other tasks, so that the policy keeps them.
+_OTHERS = replace(
+    _BC, suite=replace(_BC.suite, tasks=_OTHER_TASKS), bc=replace(_BC.bc, demos_per_task=3)
+)
+
 _SECOND_BC = replace(
     _BC,
     policy=PolicyConfig(path="smollm2-135m-miniwob"),
@@ -201,11 +231,8 @@ _SECOND_BC = replace(
     lora=replace(_BC.lora, create_new_adapter=False),
     bc=replace(
         _BC.bc,
-        batch_episodes=2,
-        held_out_demos=12,
-        eval_decisions=40,
-        eval_interval=48,
-        optimizer=replace(_BC.bc.optimizer, learning_rate=5e-4),
+        held_out_demos=40,
+        optimizer=replace(_BC.bc.optimizer, learning_rate=7e-4),
     ),
 )
 
@@ -264,6 +291,8 @@ _SHORT = replace(
 _VARIANTS = {
     "": _ALL_TASKS,
     "bc": _BC,
+    "reasoned": _REASONED,
+    "others": _OTHERS,
     "second_bc": _SECOND_BC,
     "grpo": _GRPO,
     "short_bc": _SHORT_BC,

@@ -39,7 +39,7 @@ from tools.results.arena import (
 )
 from tools.results.behavior_cloning import bc_curves, bc_decisions, bc_quickstart
 from tools.results.infinity import infinity
-from tools.results.miniwob import miniwob, miniwob_rl
+from tools.results.miniwob import miniwob, miniwob_rl, miniwob_thoughts, miniwob_thoughts_tasks
 from tools.results.quickstart import (
     full_history,
     full_history_tokens,
@@ -92,6 +92,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_sites": arena_sites,
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
+    "miniwob_thoughts": miniwob_thoughts,
+    "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
     "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),
     "miniwob_second_rl": partial(bc_and_grpo, "miniwob_second"),
     "miniwob_second_tasks": partial(

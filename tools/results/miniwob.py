@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tools.results.behavior_cloning import decisions_and_success
-from tools.results.formatting import gain_over, interval, table_of
-from tools.results.stored_runs import load_runs
+from tools.results.formatting import gain_over, in_three_columns, interval, table_of
+from tools.results.stored_runs import RUNS, Run, load_runs
 
 
 def miniwob() -> str:
@@ -27,3 +27,27 @@ def miniwob_rl() -> str:
         )
     header = ["run", "commit", "updates", "success, temperature 1, %", "minus BC, paired"]
     return table_of(header, rows)
+
+
+def miniwob_thoughts() -> str:
+    """Return the table of BC with reasons in thoughts, against BC without, on the same episodes."""
+    first, second = _first_and_second_bc()
+    earlier = Run(RUNS / "miniwob_second" / "bc")
+    rows = []
+    for decoding, baseline in (("sampled", first), ("greedy", earlier)):
+        before, after = baseline.evals[decoding], second.evals[decoding]
+        name = baseline.name if baseline is first else "second stage without reasons"
+        rows.append([decoding, name, interval(before), interval(after), gain_over(before, after)])
+    header = ["decoding", "baseline", "success, %", "`second_bc`, %", "difference, paired"]
+    return table_of(header, rows)
+
+
+def miniwob_thoughts_tasks() -> str:
+    """Return the table of sampled success by task of the two runs."""
+    runs = _first_and_second_bc()
+    rates = [run.evals["sampled"]["by_site"] for run in runs]
+    return in_three_columns("task", [run.name for run in runs], rates)
+
+
+def _first_and_second_bc() -> tuple[Run, Run]:
+    return Run(RUNS / "miniwob" / "bc_50tasks"), Run(RUNS / "miniwob" / "second_bc")

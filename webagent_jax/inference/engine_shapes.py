@@ -34,8 +34,9 @@ _SHORT_PREFILL = _PrefillShapes((1,), chunks_per_batch=4, pages_per_block=2)
 _LONG_PREFILL = _PrefillShapes((4,), chunks_per_batch=8, pages_per_block=8)
 _LONG_CPU_PREFILL = _PrefillShapes((2, 4), chunks_per_batch=1, pages_per_block=4)
 _PREFILL_BATCHES = 8
-# Decode attention: accelerators read many pages at once; a CPU also computes their padding. With all
-# slots together, a CPU copies the pages of a block, and several side by side need a transposition.
+# Decode attention: accelerators read many pages at once; a CPU also computes their padding. With
+# all slots together, a CPU copies the pages of a block, and several side by side need a
+# transposition.
 _CPU_DECODE_PAGES_PER_BLOCK = 1
 _SEQUENTIAL_DECODE_PAGES_PER_BLOCK = 2
 _DECODE_PAGES_PER_BLOCK = 32
