@@ -14,7 +14,8 @@ tasks, sampled at temperature 1.
 
 `:second_bc` continues from the adapter on 32 further demonstrations of each of 18 tasks
 (`:reasoned`), whose experts got thoughts with comparisons and computations after `:bc` had run, and
-three of each of 32 others (`:others`). `:grpo` is M-GRPO from there, on tasks with both outcomes.
+three of each of 32 others (`:others`). `:grpo` is M-GRPO from there, on tasks with both outcomes;
+its run in docs/lab_log.md starts from an earlier second stage.
 
     webagent collect --config=miniwob:reasoned --workdir=runs/miniwob/reasoned
     webagent collect --config=miniwob:others --workdir=runs/miniwob/others

@@ -12,13 +12,10 @@ from webagent_jax.config_options import option_type
 ROOT = Path(__file__).parents[1]
 FLAG = re.compile(r"--config\.([a-z0-9_]+(?:\.[a-z0-9_]+)+|seed)\b")
 FILES = [
-    ROOT / "README.md",
-    *(
-        path
-        for d in ("docs", "configs", "examples", "launch")
-        for path in sorted((ROOT / d).rglob("*"))
-        if path.suffix in (".md", ".py", ".sbatch", ".yaml", ".sh")
-    ),
+    path
+    for pattern in ("README.md", "docs/*.md", "configs/*", "examples/**/*", "launch/**/*")
+    for path in sorted(ROOT.glob(pattern))
+    if path.suffix in (".md", ".py", ".sbatch", ".yaml", ".sh") and FLAG.search(path.read_text())
 ]
 
 

@@ -28,8 +28,9 @@ class _PrefillShapes(NamedTuple):
 # Larger chunks make wider, cheaper matmuls of attention, which dominates long prompts; short
 # prompts waste the padding. On accelerators, one batch of eight long chunks costs much less than
 # eight batches. A batch costs the same however many of its chunks are padding, so on a CPU a long
-# chunk is a batch of its own, and the last chunk of a long prompt may be shorter. It has at least
-# two pages: with one, XLA sums the matmuls of narrow policies in another order.
+# chunk is a batch of its own, the last chunk of a long prompt may be shorter, and blocks are as
+# short as a chunk, since their padding is computed too. The last chunk has at least two pages: with
+# one, XLA sums the matmuls of narrow policies in another order.
 _SHORT_PREFILL = _PrefillShapes((1,), chunks_per_batch=4, pages_per_block=2)
 _LONG_PREFILL = _PrefillShapes((4,), chunks_per_batch=8, pages_per_block=8)
 _LONG_CPU_PREFILL = _PrefillShapes((2, 4), chunks_per_batch=1, pages_per_block=4)
