@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+import uvicorn
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Request, TextMessage
 
@@ -21,7 +24,7 @@ from webagent_jax.agent.actions import format_action
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.config import ConfigError
-from webagent_jax.gym.openenv import TaskSource, _EnvironmentSession
+from webagent_jax.gym.openenv import OpenEnvServer, TaskSource, _EnvironmentSession
 from webagent_jax.types import Element, InfraError, Observation, ResetResult, Task
 
 pytestmark = pytest.mark.browser
@@ -236,10 +239,10 @@ def test_used_port_is_a_clear_error(port: int) -> None:
 
 
 class FailingSuite:
-    """Two tasks of one name, whose environments fail at reset or open a page."""
+    """Two tasks of one name, whose environments raise an error at reset or open a page."""
 
-    def __init__(self, fails: bool) -> None:
-        self._fails = fails
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
         self.num_open = 0
 
     def task_names(self, split: str) -> list[str]:
@@ -253,8 +256,8 @@ class FailingSuite:
         return self
 
     def reset(self) -> ResetResult:
-        if self._fails:
-            raise InfraError("the site is down")
+        if self._error:
+            raise self._error
         return ResetResult("Go.", Observation("", ""))
 
     def close(self) -> None:
@@ -262,7 +265,7 @@ class FailingSuite:
 
 
 def test_failed_reset_closes_environment() -> None:
-    suite = FailingSuite(fails=True)
+    suite = FailingSuite(InfraError("the site is down"))
     session = _EnvironmentSession(TaskSource(suite, "train"), max_turns=3)
     with pytest.raises(InfraError):
         session.reset({})
@@ -270,8 +273,37 @@ def test_failed_reset_closes_environment() -> None:
     assert suite.num_open == 0
 
 
+@contextlib.contextmanager
+def served(suite: FailingSuite) -> Iterator[int]:
+    """Serve the suite in a thread; the context value is the port."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        contextlib.closing(
+            OpenEnvServer(suite, "train", name="site", max_turns=3, max_sessions=1)
+        ) as environments,
+    ):
+        server = uvicorn.Server(uvicorn.Config(environments.app, log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.mark.parametrize("error", [InfraError("the site is down"), ConfigError("no such page")])
+def test_error_of_suite_is_an_answer_and_session_continues(error: Exception) -> None:
+    suite = FailingSuite(error)
+    with served(suite) as port, Client(port) as client:
+        answer = client.send("reset")
+        assert answer["data"] == {"code": "EXECUTION_ERROR", "message": str(error)}
+        assert suite.num_open == 0
+        assert client.send("state")["type"] == "state"
+
+
 def test_resets_without_seed_repeat_the_tasks() -> None:
-    session = _EnvironmentSession(TaskSource(FailingSuite(fails=False), "train"), max_turns=3)
+    session = _EnvironmentSession(TaskSource(FailingSuite(), "train"), max_turns=3)
     for number in range(5):
         session.reset({})
         assert session.state()["task_id"] == f"site/go/{number % 2}"
@@ -283,4 +315,4 @@ def test_resets_without_seed_repeat_the_tasks() -> None:
 
 def test_split_without_tasks_is_an_error() -> None:
     with pytest.raises(ConfigError, match="the split 'test' has no tasks"):
-        TaskSource(FailingSuite(fails=False), "test")
+        TaskSource(FailingSuite(), "test")
