@@ -374,7 +374,9 @@ class BCConfig:
     # Loss weights: the mean over the tokens of a response, averaged over all (history, action)
     # pairs of a batch as in the paper, or over the turns of an episode and then over episodes.
     loss_aggregation: Literal["turn_token_mean", "episode_turn_token_mean"] = "turn_token_mean"
-    row_tokens: int = 1024  # length of a training row, in tokens
+    # Maximum length of a training row, in tokens. In a single process, rows of small batches may
+    # have a half or a quarter of it.
+    row_tokens: int = 1024
     checkpoint_interval: int = 20  # updates between two checkpoints
     optimizer: OptimizerConfig = field(
         default_factory=lambda: OptimizerConfig(
@@ -439,7 +441,9 @@ class GRPOConfig:
     # highest success rate. 0: no evaluation, and the run keeps the last policy.
     eval_interval: int = 0
     eval_episodes: int = 64  # number of episodes per evaluation
-    row_tokens: int = 1024  # length of a training row, in tokens
+    # Maximum length of a training row, in tokens. In a single process, rows of small batches may
+    # have a half or a quarter of it.
+    row_tokens: int = 1024
     checkpoint_interval: int = 1  # updates between two checkpoints
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 

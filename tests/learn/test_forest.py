@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import policy
 from webagent_jax.learn import Branch, PolicyLossConfig, grpo_loss, pack_branches, pad_to_shape
+from webagent_jax.learn.forest import fit_rows
 from webagent_jax.types import ForestRows
 
 L, NUM_ROWS = 24, 16
@@ -151,6 +152,47 @@ def test_pack_branches_rounds_shapes_to_buckets():
         rows = pack_branches([make_branch([1, 2], [3] * 5)] * n, row_tokens=32, row_multiple=2).rows
         shapes.add((*rows.tokens.shape, rows.target_indices.shape[1]))
     assert shapes <= {(b, 32, r) for b in (2, 4, 8) for r in (4, 8, 16, 32)}
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "microbatch", "expected"),
+    [
+        ([20], None, (64, 1)),  # one length
+        ([20], 1, (32, 1)),
+        ([16], 1, (16, 1)),
+        ([16, 16], 1, (32, 1)),  # a quarter is not shorter than a half
+        ([16] * 4, 1, (64, 1)),  # full
+        ([16] * 4, 4, (16, 4)),  # one row would leave three of the microbatch empty
+        ([33], 1, (64, 1)),  # does not fit a half
+        ([16] * 5, 1, (32, 3)),  # 96 tokens instead of 128; a quarter, 80, saves too little more
+        ([16] * 7, 1, (64, 2)),  # 112 of 128 tokens: saves less than a fifth
+        ([10] * 12, 2, (64, 2)),  # 120 of 128
+    ],
+)
+def test_fit_rows_selects_length_with_fewest_tokens(num_tokens, microbatch, expected):
+    def assign(length):
+        rows = []
+        for count in num_tokens:
+            if not rows or sum(rows[-1]) + count > length:
+                rows.append([])
+            rows[-1].append(count)
+        return rows
+
+    length, rows = fit_rows(
+        assign, row_tokens=64, min_tokens=max(num_tokens), microbatch=microbatch
+    )
+    assert (length, len(rows)) == expected
+    assert [count for row in rows for count in row] == num_tokens
+
+
+@settings(deadline=None, max_examples=30)
+@given(branch_lists(), st.integers(1, 8))
+def test_rows_of_fitted_length_contain_the_branches(branches, microbatch):
+    rows = pack_branches(branches, row_tokens=4 * L, microbatch=microbatch).rows
+    assert sorted(extract_branches(rows)) == sorted(expected_branches(branches))
+    assert rows.tokens.shape[1] in (L, 2 * L, 4 * L)
+    if len(branches) == 1:
+        assert rows.tokens.shape[1] == L
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,9 @@ def test_objective_ignores_packing_and_order(name, data):
     short_rows = pack_batch(batch, replace(config, row_tokens=32), groups, row_multiple=3)
     long_rows = pack_batch(batch, config)
     assert_close(loss_and_grad(batch, config, short_rows), loss_and_grad(batch, config, long_rows))
+    fitted_rows = pack_batch(batch, replace(config, row_tokens=4 * ROW_TOKENS), microbatch=8)
+    assert fitted_rows.tokens.shape[1] < 4 * ROW_TOKENS
+    assert_close(loss_and_grad(batch, config, fitted_rows), loss_and_grad(batch, config, long_rows))
 
 
 @parametrize_objectives

@@ -114,6 +114,7 @@ def test_length_checks_suggest_sufficient_limits(cfg, tmp_path):
 
 
 CFG = RunConfig(bc=BCConfig(row_tokens=1024))
+PACKING_OPTIONS = {"row_multiple": 1}
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ def sum_weights_per_turn(forest) -> np.ndarray:
 )
 def test_make_forest_weights_turns_by_loss_aggregation(tokenizer, batch, aggregation, expected):
     cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, loss_aggregation=aggregation))
-    forest = make_forest(cfg, 1, tokenizer, batch, np.random.default_rng(0))
+    forest = make_forest(cfg, PACKING_OPTIONS, tokenizer, batch, np.random.default_rng(0))
     np.testing.assert_allclose(sum_weights_per_turn(forest), expected, rtol=1e-5)
 
 
@@ -156,7 +157,7 @@ def test_make_forest_of_process_without_demonstration_is_empty(tokenizer, batch,
     shapes, weight = set(), 0.0
     for process in range(4):
         monkeypatch.setattr(distributed, "process_index", lambda process=process: process)
-        forest = make_forest(CFG, 1, tokenizer, batch, np.random.default_rng(0))
+        forest = make_forest(CFG, PACKING_OPTIONS, tokenizer, batch, np.random.default_rng(0))
         shapes.add(forest.rows.tokens.shape[1])
         weight += forest.rows.loss_weights.sum()
     assert len(batch) == 3 and not forest.rows.loss_weights.any()
@@ -172,7 +173,7 @@ def test_make_forest_skips_mistakes(tokenizer, batch, turns_per_demo, count):
     demo = dataclasses.replace(batch[-1], turns=(mistake, *others))
     bc_options = dataclasses.replace(CFG.bc, turns_per_demo=turns_per_demo)
     cfg = dataclasses.replace(CFG, bc=bc_options)
-    forest = make_forest(cfg, 1, tokenizer, [demo], np.random.default_rng(0))
+    forest = make_forest(cfg, PACKING_OPTIONS, tokenizer, [demo], np.random.default_rng(0))
     np.testing.assert_allclose(sum_weights_per_turn(forest), [1 / count] * count, rtol=1e-5)
     # The mistake is an input only: the first trained token follows the second prompt.
     second = demos.to_episode(demo, tokenizer, prompt_format(cfg)).turns[1]
@@ -185,7 +186,7 @@ def test_make_forest_trains_on_first_turn_and_drawn_others(tokenizer, batch):
     def num_prompt_tokens(turns_per_demo, seed):
         bc_options = dataclasses.replace(CFG.bc, turns_per_demo=turns_per_demo)
         cfg = dataclasses.replace(CFG, bc=bc_options)
-        forest = make_forest(cfg, 1, tokenizer, batch, np.random.default_rng(seed))
+        forest = make_forest(cfg, PACKING_OPTIONS, tokenizer, batch, np.random.default_rng(seed))
         # 1, 2 and 5 turns, up to the limit; their weights still sum to 1.
         count = sum(min(len(demo.turns), turns_per_demo) for demo in batch)
         np.testing.assert_allclose(sum_weights_per_turn(forest), [1 / count] * count, rtol=1e-5)

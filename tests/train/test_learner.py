@@ -36,7 +36,7 @@ def make_rows(learner, logps):
         Branch(row_ids[:8], row_ids[8:], np.full(4, logp, np.float32), weight=0.1, advantage=1.0)
         for row_ids, logp in zip(ids, logps, strict=True)
     ]
-    return learn.pack_branches(branches, row_tokens=12, row_multiple=learner.row_multiple).rows
+    return learn.pack_branches(branches, row_tokens=12, **learner.packing_options).rows
 
 
 def grpo_loss(learner, cfg):
@@ -82,7 +82,7 @@ def test_learner_logp_matches_engine_at_rollout_temperature(tmp_path):
             weight=1 / len(completion.token_ids),
             advantage=1.0,
         )
-        rows = learn.pack_branches([branch], row_tokens=64, row_multiple=learner.row_multiple).rows
+        rows = learn.pack_branches([branch], row_tokens=64, **learner.packing_options).rows
         weight_mask = rows.loss_weights != 0
         prox_logp = learner.compute_prox_logp(rows).prox_logp[weight_mask]
         np.testing.assert_allclose(prox_logp, rows.behavior_logp[weight_mask], atol=1e-4)

@@ -5,18 +5,27 @@ and the groups of a batch. Each response is a separate branch under the last tok
 Sorting the branches by prompt yields depth-first order. The longest common prefix of two neighbors
 is the depth at which the second leaves the path of the first. Rows are therefore filled branch by
 branch; a branch in another row repeats its ancestors there.
+
+Rows may be shorter than `row_tokens`: on many devices, the rows of a small batch would otherwise be
+mostly padding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from webagent_jax.learn.advantages import TokenWeightFn, episode_turn_token_weights
 from webagent_jax.types import Episode, FloatArray, ForestRows, IntArray
+
+T = TypeVar("T")
+
+# Shorter rows must save this fraction of the tokens, because another shape costs a compilation.
+_MIN_SAVED_FRACTION = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class RowLayout(Protocol):
         *,
         row_tokens: int,
         row_multiple: int = 1,
+        microbatch: int | None = None,
     ) -> Forest:
         """Pack episodes into rows.
 
@@ -61,8 +71,9 @@ class RowLayout(Protocol):
             episodes: of a batch, or of a part of it; at least one.
             advantages: advantages [T] of the turns of each episode.
             token_weight_fn: returns the loss weights for the `turn_lengths` of `episodes`.
-            row_tokens: L, the length of every row.
-            row_multiple: as in `pack_branches`.
+            row_tokens: as in `pack_branches`, like the next two.
+            row_multiple: divisor of the number of rows.
+            microbatch: number of rows that are computed at once.
 
         Raises:
             ValueError: an episode does not fit this layout or a row.
@@ -85,10 +96,13 @@ class TurnLayout:
         *,
         row_tokens: int,
         row_multiple: int = 1,
+        microbatch: int | None = None,
     ) -> Forest:
         """Pack episodes into rows; arguments and errors are those of `RowLayout.pack`."""
         branches = branches_from_episodes(episodes, advantages, token_weight_fn)
-        return pack_branches(branches, row_tokens=row_tokens, row_multiple=row_multiple)
+        return pack_branches(
+            branches, row_tokens=row_tokens, row_multiple=row_multiple, microbatch=microbatch
+        )
 
 
 def branches_from_episodes(
@@ -118,14 +132,22 @@ def branches_from_episodes(
     ]
 
 
-def pack_branches(branches: Sequence[Branch], *, row_tokens: int, row_multiple: int = 1) -> Forest:
+def pack_branches(
+    branches: Sequence[Branch],
+    *,
+    row_tokens: int,
+    row_multiple: int = 1,
+    microbatch: int | None = None,
+) -> Forest:
     """Pack branches into few forest rows.
 
     Args:
         branches: turns to train on.
-        row_tokens: L, the length of every row.
+        row_tokens: L, the length of every row. With `microbatch`, L may also be a half or a quarter
+            of it, see `fit_rows`.
         row_multiple: B is this times a power of two, and R is L over a power of two, so that a run
             compiles few shapes. Empty rows come last and have no weight.
+        microbatch: number of rows that are computed at once.
 
     Raises:
         ValueError: there is no branch, or a branch is empty or does not fit a row.
@@ -137,11 +159,48 @@ def pack_branches(branches: Sequence[Branch], *, row_tokens: int, row_multiple: 
         # The hidden state of its parent scores a token, so the first response token needs a prompt.
         if len(branch.prompt_ids) == 0 or len(branch.response_ids) == 0:
             raise ValueError("a turn needs at least one token of prompt and one of response")
-    rows = [_fill_row(leaves, row_tokens) for leaves in _assign_rows(branches, row_tokens)]
-    num_tokens = sum(len(branch.prompt_ids) + len(branch.response_ids) for branch in branches)
-    return stack_rows(
-        rows, row_tokens=row_tokens, row_multiple=row_multiple, num_path_tokens=num_tokens
+    lengths = [len(branch.prompt_ids) + len(branch.response_ids) for branch in branches]
+    length, assigned = fit_rows(
+        partial(_assign_rows, branches),
+        row_tokens=row_tokens,
+        min_tokens=max(lengths),
+        microbatch=microbatch,
     )
+    rows = [_fill_row(leaves, length) for leaves in assigned]
+    return stack_rows(
+        rows, row_tokens=length, row_multiple=row_multiple, num_path_tokens=sum(lengths)
+    )
+
+
+def fit_rows(
+    assign: Callable[[int], list[T]], *, row_tokens: int, min_tokens: int, microbatch: int | None
+) -> tuple[int, list[T]]:
+    """Return the length of the rows of a batch, and the content of each row.
+
+    The length is `row_tokens`, or a half or a quarter of it if that saves at least a fifth of the
+    computed tokens. A microbatch is computed at once, so its empty rows count too.
+
+    Args:
+        assign: returns the content of each row of this length.
+        row_tokens: maximum length.
+        min_tokens: minimum length.
+        microbatch: number of rows that are computed at once; None: the length is `row_tokens`.
+    """
+    best = assign(row_tokens)
+    if microbatch is None:
+        return row_tokens, best
+
+    def cost(rows: list[T], length: int) -> int:
+        return -(-len(rows) // microbatch) * microbatch * length
+
+    best_length = row_tokens
+    for length in (row_tokens // 2, row_tokens // 4):
+        if length < min_tokens:
+            break
+        rows = assign(length)
+        if cost(rows, length) <= (1 - _MIN_SAVED_FRACTION) * cost(best, best_length):
+            best_length, best = length, rows
+    return best_length, best
 
 
 def check_length(length: int, row_tokens: int) -> None:

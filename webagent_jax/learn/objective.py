@@ -88,6 +88,7 @@ def pack_groups(
     rollout: RolloutConfig,
     *,
     row_multiple: int = 1,
+    microbatch: int | None = None,
     full_size: float = 0.0,
     totals: BatchTotals | None = None,
     layout: RowLayout = _TURN_LAYOUT,
@@ -98,7 +99,8 @@ def pack_groups(
         groups: of a batch, or of a part of it.
         grpo: objective.
         rollout: its limits define the constants of `grpo.loss_aggregation`.
-        row_multiple: as in `forest.pack_branches`.
+        row_multiple: as in `forest.pack_branches`, like `microbatch`.
+        microbatch: number of rows that are computed at once.
         full_size: number of groups of a complete step. A missing group counts like one with equal
             rewards: the advantages of the others shrink by groups / full_size, so that a step on
             few groups is not as large as one on all.
@@ -127,7 +129,7 @@ def pack_groups(
     # Only other processes have episodes to train on: contribute empty rows to their step.
     if not episodes:
         return forest.stack_rows([], **size, num_path_tokens=0)
-    return layout.pack(episodes, gains, weight_fn, **size)
+    return layout.pack(episodes, gains, weight_fn, **size, microbatch=microbatch)
 
 
 def with_advantages(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ class ReleaseLayout:
         *,
         row_tokens: int,
         row_multiple: int = 1,
+        microbatch: int | None = None,
     ) -> Forest:
         """Pack episodes into rows; arguments and errors are those of `RowLayout.pack`."""
         sequences = [to_sequence(episode, self._decode) for episode in episodes]
@@ -56,6 +58,7 @@ class ReleaseLayout:
             [float(gains[0]) for gains in advantages],
             row_tokens=row_tokens,
             row_multiple=row_multiple,
+            microbatch=microbatch,
         )
 
 
@@ -141,37 +144,50 @@ def pack_sequences(
     *,
     row_tokens: int,
     row_multiple: int = 1,
+    microbatch: int | None = None,
 ) -> Forest:
-    """Pack sequences into rows, longest first, each into the first row with enough space.
+    """Pack sequences into rows.
 
     Args:
         paths: sequences of episodes.
         weights: loss weight of each scored token of each sequence.
         advantages: advantage of each sequence.
-        row_tokens: L, the length of every row.
-        row_multiple: as in `forest.pack_branches`.
+        row_tokens: as in `forest.pack_branches`, like the next two.
+        row_multiple: divisor of the number of rows.
+        microbatch: number of rows that are computed at once.
 
     Raises:
         ValueError: a sequence does not fit a row.
     """
+    lengths = [len(path.tokens) for path in paths]
+    forest.check_length(max(lengths), row_tokens)
+    length, rows = forest.fit_rows(
+        partial(_assign_rows, lengths),
+        row_tokens=row_tokens,
+        min_tokens=max(lengths),
+        microbatch=microbatch,
+    )
+    packed_rows = [
+        _fill_row([(paths[i], weights[i], advantages[i]) for i in row], length) for row in rows
+    ]
+    return forest.stack_rows(
+        packed_rows, row_tokens=length, row_multiple=row_multiple, num_path_tokens=sum(lengths)
+    )
+
+
+def _assign_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
+    """Assign sequences to rows, longest first, each to the first row with enough space."""
     rows: list[list[int]] = []
     used: list[int] = []
-    for number in sorted(range(len(paths)), key=lambda i: -len(paths[i].tokens)):
-        length = len(paths[number].tokens)
-        forest.check_length(length, row_tokens)
-        fitting = [row for row, count in enumerate(used) if count + length <= row_tokens]
+    for number in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        fitting = [row for row, count in enumerate(used) if count + lengths[number] <= row_tokens]
         if not fitting:
             rows.append([])
             used.append(0)
         row = fitting[0] if fitting else len(rows) - 1
         rows[row].append(number)
-        used[row] += length
-    packed_rows = [
-        _fill_row([(paths[i], weights[i], advantages[i]) for i in row], row_tokens) for row in rows
-    ]
-    return forest.stack_rows(
-        packed_rows, row_tokens=row_tokens, row_multiple=row_multiple, num_path_tokens=sum(used)
-    )
+        used[row] += lengths[number]
+    return rows
 
 
 def _fill_row(items: Sequence[tuple[EpisodeSequence, float, float]], row_tokens: int) -> PackedRow:

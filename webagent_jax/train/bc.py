@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -70,7 +70,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         forests = demos.make_batches(
             train, size=cfg.bc.batch_episodes, epochs=cfg.bc.epochs, seed=cfg.seed
         ).random_map(
-            partial(make_forest, cfg, learner.row_multiple, tokenizer),
+            partial(make_forest, cfg, learner.packing_options, tokenizer),
             seed=seeds.derive_seed(cfg.seed, RandomStream.BC_TURNS),
         )
         total = len(forests)
@@ -260,7 +260,7 @@ def _check_lengths(
 
 def make_forest(
     cfg: RunConfig,
-    row_multiple: int,
+    packing_options: Mapping[str, int],
     tokenizer: ChatTokenizer,
     batch: Sequence[Demonstration],
     rng: np.random.Generator,
@@ -273,7 +273,7 @@ def make_forest(
 
     Args:
         cfg: config of the run.
-        row_multiple: as in `learn.pack_branches`.
+        packing_options: `Learner.packing_options`.
         tokenizer: encodes prompts and responses.
         batch: demonstrations of all processes.
         rng: generator that all processes share; draws the turns (`bc.turns_per_demo`).
@@ -287,14 +287,14 @@ def make_forest(
         _with_turns(demos.to_episode(demo, tokenizer, prompt), indices)
         for demo, indices in zip(batch[local], turns[local], strict=True)
     ]
-    size = {"row_tokens": cfg.bc.row_tokens, "row_multiple": row_multiple}
+    row_tokens = cfg.bc.row_tokens
     if not episodes:
-        return stack_rows([], **size, num_path_tokens=0)
+        row_multiple = packing_options["row_multiple"]
+        return stack_rows([], row_tokens=row_tokens, row_multiple=row_multiple, num_path_tokens=0)
     # BC reads no advantages.
     advantages = [np.zeros(len(episode.turns), np.float32) for episode in episodes]
-    return learn.pack_branches(
-        learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, turns)), **size
-    )
+    branches = learn.branches_from_episodes(episodes, advantages, _token_weights(cfg, turns))
+    return learn.pack_branches(branches, row_tokens=row_tokens, **packing_options)
 
 
 def _draw_turns(turns: list[int], limit: int, rng: np.random.Generator) -> list[int]:

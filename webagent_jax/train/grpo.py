@@ -236,7 +236,7 @@ def _train_on_batch(
             minibatch.groups,
             grpo,
             cfg.rollout,
-            row_multiple=learner.row_multiple,
+            **learner.packing_options,
             # `totals` counts the groups of all processes, so the full size does too.
             full_size=minibatch.full_size * distributed.process_count(),
             totals=totals,

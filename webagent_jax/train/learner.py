@@ -117,9 +117,12 @@ class Learner:
         return self._cfg.mesh.microbatch_rows_per_device * sharding.num_row_shards(self.mesh)
 
     @property
-    def row_multiple(self) -> int:
-        """Required divisor of the number of rows that this process adds to a batch."""
-        return _MICROBATCH_MULTIPLE * self.microbatch // distributed.process_count()
+    def packing_options(self) -> dict[str, int]:
+        """Arguments of `learn.pack_branches` that depend on mesh and number of processes."""
+        num_processes = distributed.process_count()
+        options = {"row_multiple": _MICROBATCH_MULTIPLE * self.microbatch // num_processes}
+        # Several processes would have to agree on a shorter length of rows.
+        return options if num_processes > 1 else options | {"microbatch": self.microbatch}
 
     def pad_across_processes(self, rows: ForestRows) -> ForestRows:
         """Return the rows, padded with empty ones to the largest shape of any process."""

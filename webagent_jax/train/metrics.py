@@ -42,7 +42,7 @@ _GUARDS = {
 
 
 def packing_metrics(forest: Forest, attention: str) -> dict[str, float]:
-    """Return shared and padding fractions of a forest, and the attention implementation.
+    """Return length and efficiency of the rows of a forest, and the attention implementation.
 
     Args:
         forest: rows of one process.
@@ -50,6 +50,7 @@ def packing_metrics(forest: Forest, attention: str) -> dict[str, float]:
     """
     return {
         f"attention/{attention}": 1.0,
+        "packing/row_tokens": float(forest.rows.tokens.shape[1]),
         "packing/shared_token_fraction": forest.shared_fraction,
         "packing/padding_fraction": forest.padding_fraction,
     }
