@@ -2,9 +2,10 @@ r"""SmolLM2-135M-Instruct on 56 tasks of MiniWoB++: BC, then M-GRPO, with LoRA a
 
 The tasks are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
 of 50 tasks (`:bc`): two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of
-3,000 to 7,000 tokens, which would take half of the time. Its result with the experts of commit
-350ce79 is the adapter in the package, `smollm2-135m-miniwob`. Hardware: two CPU cores.
---config.policy.matmul_dtype=bfloat16 is faster on CPUs with AVX512-BF16. Every evaluation uses all
+3,000 to 7,000 tokens, which would take half of the time. Its result is the adapter in the package,
+`smollm2-135m-miniwob`. Hardware: two CPU cores, with
+--config.policy.matmul_dtype=bfloat16 --config.mesh.data=2 --config.mesh.fsdp=1 and
+XLA_FLAGS=--xla_force_host_platform_device_count=2 (docs/results.md). Every evaluation uses all
 tasks, sampled at temperature 1.
 
     webagent collect --config=miniwob:bc --workdir=runs/miniwob/bc
@@ -12,16 +13,9 @@ tasks, sampled at temperature 1.
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval \
         --config.policy.path=runs/miniwob/bc/policy
 
-`:second_bc` continues from the adapter on 32 further demonstrations of each of 18 tasks
-(`:reasoned`), whose experts got thoughts with comparisons and computations after `:bc` had run, and
-three of each of 32 others (`:others`). `:grpo` is M-GRPO from there, on tasks with both outcomes;
-its run in docs/lab_log.md starts from an earlier second stage.
+`:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes; its run in docs/lab_log.md
+starts from another adapter.
 
-    webagent collect --config=miniwob:reasoned --workdir=runs/miniwob/reasoned
-    webagent collect --config=miniwob:others --workdir=runs/miniwob/others
-    webagent import demos --workdir=runs/miniwob/second_bc \
-        --merge=runs/miniwob/reasoned,runs/miniwob/others
-    webagent train bc --config=miniwob:second_bc --workdir=runs/miniwob/second_bc
     webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
         --config.policy.path=runs/miniwob/grpo/policy
@@ -104,29 +98,6 @@ _BC_TASKS = (
     "use-autocomplete",
     "use-spinner",
 )
-
-# Tasks with thoughts that begin with a comparison or computation, except long ones.
-_REASONED_TASKS = (
-    "choose-date-medium",
-    "click-collapsible-2",
-    "click-menu",
-    "click-shades",
-    "count-shape",
-    "email-inbox",
-    "email-inbox-forward-nl",
-    "email-inbox-forward-nl-turk",
-    "email-inbox-nl-turk",
-    "enter-time",
-    "grid-coordinate",
-    "login-user-popup",
-    "multi-layouts",
-    "multi-orderings",
-    "search-engine",
-    "social-media",
-    "tic-tac-toe",
-    "use-spinner",
-)
-_OTHER_TASKS = tuple(task for task in _BC_TASKS if task not in _REASONED_TASKS)
 
 _LONG_TASKS = (
     "book-flight",
@@ -216,32 +187,11 @@ _ALL_TASKS = RunConfig(
 
 _BC = replace(_ALL_TASKS, suite=replace(_ALL_TASKS.suite, tasks=_BC_TASKS))
 
-_REASONED = replace(
-    _BC,
-    suite=replace(_BC.suite, tasks=_REASONED_TASKS),
-    bc=replace(_BC.bc, demos_per_task=32),
-)
-# Some demonstrations of the other tasks, so that the policy keeps them.
-_OTHERS = replace(
-    _BC, suite=replace(_BC.suite, tasks=_OTHER_TASKS), bc=replace(_BC.bc, demos_per_task=3)
-)
-
-_SECOND_BC = replace(
+_GRPO = replace(
     _BC,
     policy=PolicyConfig(path="smollm2-135m-miniwob"),
     # The adapter continues, so that its rank stays 16.
     lora=replace(_BC.lora, create_new_adapter=False),
-    bc=replace(
-        _BC.bc,
-        held_out_demos=40,
-        optimizer=replace(_BC.bc.optimizer, learning_rate=7e-4),
-    ),
-)
-
-_GRPO = replace(
-    _SECOND_BC,
-    # Adapter of `:second_bc`, after its command above.
-    policy=PolicyConfig(path="runs/miniwob/second_bc/adapter"),
     suite=SuiteConfig(tasks=_GRPO_TASKS),
     # Decisions are nearly certain at temperature 1: few groups have both outcomes.
     rollout=replace(_BC.rollout, max_turns=8, temperature=1.3),
@@ -293,9 +243,6 @@ _SHORT = replace(
 _VARIANTS = {
     "": _ALL_TASKS,
     "bc": _BC,
-    "reasoned": _REASONED,
-    "others": _OTHERS,
-    "second_bc": _SECOND_BC,
     "grpo": _GRPO,
     "short_bc": _SHORT_BC,
     "short": _SHORT,

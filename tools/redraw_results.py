@@ -39,7 +39,13 @@ from tools.results.arena import (
 )
 from tools.results.behavior_cloning import bc_curves, bc_decisions, bc_quickstart
 from tools.results.infinity import infinity
-from tools.results.miniwob import miniwob, miniwob_rl, miniwob_thoughts, miniwob_thoughts_tasks
+from tools.results.miniwob import (
+    miniwob,
+    miniwob_rl,
+    miniwob_second_thoughts,
+    miniwob_thoughts,
+    miniwob_thoughts_tasks,
+)
 from tools.results.quickstart import (
     full_history,
     full_history_tokens,
@@ -99,6 +105,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_second_tasks": partial(
         task_rates, "miniwob_second", "bc", "grpo", evaluation="greedy"
     ),
+    "miniwob_second_thoughts": miniwob_second_thoughts,
     "miniwob_second_updates": partial(updates_of, "miniwob_second/grpo"),
     "arena_short_bc": arena_short_bc,
     "arena_short_rl": partial(bc_and_grpo, "arena_short"),
