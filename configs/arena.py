@@ -14,10 +14,10 @@ read pages of this size. Hardware: two CPU cores.
 
 `:smollm2` evaluates SmolLM2-135M-Instruct with the adapter in the package, `smollm2-135m-arena`,
 and continues its training; the thoughts of experts restate the task. The adapter was trained from
-`smollm2-135m-miniwob` in four stages of BC on different tasks: first turns, which teach to choose
-by the task; the first and two other turns; complete demonstrations; and 7,423 complete
-demonstrations. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16 is faster on CPUs
-with AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
+`smollm2-135m-miniwob` (as before commit b20f94c) in four stages of BC on different tasks: first
+turns, which teach to choose by the task; the first and two other turns; complete demonstrations;
+and 7,423 complete demonstrations. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16
+is faster on CPUs with AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
 
     webagent evaluate --config=arena:smollm2 --workdir=runs/arena_eval
 
