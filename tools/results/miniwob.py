@@ -33,36 +33,26 @@ def miniwob_rl() -> str:
 
 def miniwob_thoughts() -> str:
     """Return the table of BC with reasons in thoughts, against BC without, on the same episodes."""
-    first, second = _bc_without_and_with_reasons()
-    rows = []
-    for decoding in ("sampled", "greedy"):
-        pair = [run.evals[decoding] for run in (first, second) if decoding in run.evals]
-        if len(pair) == 2:
-            rows.append([decoding, *map(interval, pair), gain_over(*pair)])
-    header = ["decoding", f"`{first.name}`, %", f"`{second.name}`, %", "difference, paired"]
-    return table_of(header, rows)
+    return _against_bc(Run(RUNS / "miniwob" / "bc_reasons"))
 
 
 def miniwob_thoughts_tasks() -> str:
     """Return the table of sampled success by task of the two runs."""
-    runs = _bc_without_and_with_reasons()
+    runs = [Run(RUNS / "miniwob" / name) for name in ("bc_50tasks", "bc_reasons")]
     rates = [run.evals["sampled"]["by_site"] for run in runs]
     return in_three_columns("task", [run.name for run in runs], rates)
 
 
-def _bc_without_and_with_reasons() -> tuple[Run, Run]:
-    return Run(RUNS / "miniwob" / "bc_50tasks"), Run(RUNS / "miniwob" / "bc_reasons")
-
-
 def miniwob_second_thoughts() -> str:
-    """Return the table of a second stage of BC with reasons, against stages without."""
-    reasons = Run(RUNS / "miniwob_second" / "bc_reasons")
+    """Return the table of a second stage of BC with reasons, against the first without."""
+    return _against_bc(Run(RUNS / "miniwob_second" / "bc_reasons"))
+
+
+def _against_bc(run: Run) -> str:
+    baseline = Run(RUNS / "miniwob" / "bc_50tasks")
     rows = []
-    for decoding, name, folder in (
-        ("sampled", "`bc_50tasks`", "miniwob/bc_50tasks"),
-        ("greedy", "second stage without reasons", "miniwob_second/bc"),
-    ):
-        before, after = Run(RUNS / folder).evals[decoding], reasons.evals[decoding]
-        rows.append([decoding, name, interval(before), interval(after), gain_over(before, after)])
-    header = ["decoding", "baseline", "success, %", "with reasons, %", "difference, paired"]
+    for decoding in ("sampled", "greedy"):
+        before, after = baseline.evals[decoding], run.evals[decoding]
+        rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
+    header = ["decoding", f"`{baseline.name}`, %", "with reasons, %", "difference, paired"]
     return table_of(header, rows)
