@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from webagent_jax import learn, policy
+from webagent_jax import distributed, learn, policy
 from webagent_jax.config import (
     ConfigError,
     LoRAConfig,
@@ -50,6 +50,13 @@ def learner(tmp_path_factory):
     with Learner(CFG, tmp_path_factory.mktemp("learner")) as learner:
         learner.restore_or_init(grpo_loss(learner, CFG), OPTIMIZER, 10, reference=True)
         yield learner
+
+
+def test_only_a_single_process_packs_shorter_rows(learner, monkeypatch):
+    num_rows = learner.microbatch
+    assert learner.packing_options == {"row_multiple": 16 * num_rows, "microbatch": num_rows}
+    monkeypatch.setattr(distributed, "process_count", lambda: 2)
+    assert learner.packing_options == {"row_multiple": 8 * num_rows}
 
 
 def test_step_reports_non_finite_rows_and_keeps_params(learner):
