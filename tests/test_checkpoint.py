@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 
 from webagent_jax.checkpoint import Checkpointer
@@ -97,6 +98,17 @@ def test_restore_rejects_other_model(tmp_path):
         other_state = TrainState(jnp.zeros((), jnp.int32), {"w": jnp.zeros((9, 9))}, ())
         with pytest.raises(ValueError, match="of another model"):
             checkpointer.restore(other_state)
+
+
+def test_too_little_device_memory_is_not_damage(tmp_path, monkeypatch):
+    def allocate_too_much(*args, **kwargs):
+        jnp.zeros(1 << 50)
+
+    with Checkpointer(tmp_path) as checkpointer:
+        save(checkpointer, 1)
+        monkeypatch.setattr(ocp.CheckpointManager, "restore", allocate_too_much)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+            checkpointer.restore(make_state(0))
 
 
 _KILL_DURING_SAVE = """

@@ -13,11 +13,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from configs import quickstart as quickstart_config
-from webagent_jax import config
+from webagent_jax import config, distributed
 from webagent_jax.browser import ChromiumMissing
 from webagent_jax.cli import errors, run_config
 from webagent_jax.cli.main import COMMANDS
@@ -211,6 +214,23 @@ def test_permission_error_fits_files_to_read_and_to_write(number, message):
     assert status == errors.MISTAKE
 
 
+def test_too_little_device_memory_names_options(monkeypatch):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as error_info:
+        jnp.zeros(1 << 50)
+    engine_error = RuntimeError("the inference engine failed")
+    engine_error.__cause__ = error_info.value
+    for error in (error_info.value, engine_error):
+        text, status = errors.describe(error)
+        assert "engine.slots" in text and "compile-check" in text
+        assert status == errors.MISTAKE
+    # In a job it is no failure of another process.
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **options: None)
+    monkeypatch.setattr(distributed, "_DISTRIBUTED", SimpleNamespace(value=True))
+    monkeypatch.setattr(distributed, "_COORDINATOR_ADDRESS", SimpleNamespace(value=""))
+    with pytest.raises(jax.errors.JaxRuntimeError), distributed.initialized():
+        raise error_info.value
+
+
 def test_other_error_keeps_traceback():
     with pytest.raises(KeyError), errors.exit_on_user_error():
         raise KeyError("x")
@@ -255,6 +275,7 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("", "`webagent --help` lists them"),
         ("evalute", "did you mean evaluate?"),
         ("train", "needs one of: train bc, train grpo"),
+        ("--verbose train bc", "options follow the command: webagent train bc --verbose"),
         ("train bc extra", "unexpected arguments: extra"),
         ("train bc", "--workdir is missing: set --workdir=DIR"),
         ("train bc --workdri=x", "Did you mean: workdir"),

@@ -65,6 +65,8 @@ def test_collect_demos_skips_and_counts_long_prompts(tmp_path):
     min_one_len = min(prompt_lengths.values()) + SMOKE.rollout.max_new_tokens
     with pytest.raises(ConfigError, match=rf"2 of 2 .*engine\.max_model_len={min_len} fits all"):
         collect(tmp_path / "none", min_one_len - 1)
+    # The next collection in this workdir takes no failed episode over.
+    assert not (tmp_path / "demo_episodes").exists()
 
 
 @pytest.mark.parametrize(("max_model_len", "num_episodes"), [(4096, 2), (4095, 3)])

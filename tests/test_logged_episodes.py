@@ -67,6 +67,6 @@ def test_run_without_successes_is_refused(tmp_path: Path) -> None:
     main = load_main("import_demos")
     with (
         flagsaver.flagsaver(workdir=str(tmp_path / "bc"), successes=[str(tmp_path / "grpo")]),
-        pytest.raises(demos.DemosError, match="no episode has reward 1"),
+        pytest.raises(demos.DemosError, match="all episodes are skipped"),
     ):
         main(["import_demos"])

@@ -26,3 +26,12 @@ def test_seconds_of_an_interrupted_phase_include_all_calls(tmp_path: Path, monke
     # A complete phase does not run again.
     assert quickstart._run_phase(record, lambda: calls.append(2)) == 20
     assert calls == [1]
+
+
+def test_evaluation_with_faults_runs_again(tmp_path: Path) -> None:
+    record = tmp_path / "phases" / "eval_bc.json"
+    results = [False, True, True]
+    for _ in range(3):
+        quickstart._run_phase(record, lambda: results.pop(0))
+    # The second call has no faults left, so the third does nothing.
+    assert results == [True]

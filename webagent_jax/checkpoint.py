@@ -87,6 +87,8 @@ class Checkpointer:
         for step in steps:
             try:
                 checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
+            except jax.errors.JaxRuntimeError:
+                raise  # too little device memory, not damage
             # Damage raises errors of many types. ConfigError follows if no checkpoint is readable.
             except Exception as error:
                 _logger.warning(

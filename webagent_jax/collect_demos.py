@@ -68,6 +68,9 @@ def collect_demos(
     successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
     demonstrations = [episode for episode in in_limit if demos.has_only_actions(episode)]
+    if not demonstrations:
+        # The next collection runs again: a mistake in experts or site may be corrected by then.
+        journal.delete()
     if len(successes) < len(episodes):
         progress.log(f"{len(episodes) - len(successes)} episodes without success: skipped")
     # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.

@@ -78,14 +78,17 @@ class PolicyConfig:
     attention: Literal["auto", "dense", "blockwise", "cpu", "tpu", "gpu"] = "auto"
 
 
+PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")  # of a layer of the policy
+
+
 @dataclass(frozen=True)
 class LoRAConfig:
     """Low-rank adapters, trained instead of the params in BC and RL."""
 
     rank: int = 0  # rank of the adapters; 0 trains all params
     alpha: float = 32.0  # numerator of the adapter scale, alpha / rank
-    # Projections with adapters.
-    target_modules: tuple[str, ...] = ("q", "k", "v", "o", "gate", "up", "down")
+    # Projections with adapters: some of q, k, v, o, gate, up, down.
+    target_modules: tuple[str, ...] = PROJECTIONS
     # True: train a new adapter; a PEFT adapter at policy.path becomes part of the frozen base.
     # False: train the adapter at policy.path itself, with its rank and target_modules.
     create_new_adapter: bool = True
@@ -568,8 +571,8 @@ def _check(cfg: RunConfig) -> None:
         *_endpoint_rules(cfg),
         (cfg.lora.rank >= 0, "lora.rank must not be negative; 0 trains all params"),
         (
-            cfg.lora.rank == 0 or bool(cfg.lora.target_modules),
-            "lora.target_modules must not be empty",
+            bool(cfg.lora.target_modules) and set(cfg.lora.target_modules) <= set(PROJECTIONS),
+            f"lora.target_modules must list some of: {', '.join(PROJECTIONS)}",
         ),
         (
             cfg.lora.create_new_adapter or cfg.lora.rank > 0,
@@ -615,10 +618,8 @@ def _check(cfg: RunConfig) -> None:
             cfg.bc.checkpoint_interval >= 1 and cfg.grpo.checkpoint_interval >= 1,
             "bc.checkpoint_interval and grpo.checkpoint_interval must be at least 1",
         ),
-        (
-            cfg.bc.optimizer.max_grad_norm > 0 and cfg.grpo.optimizer.max_grad_norm > 0,
-            "optimizer.max_grad_norm must be above 0; inf disables clipping",
-        ),
+        *_optimizer_rules("bc.optimizer", cfg.bc.optimizer),
+        *_optimizer_rules("grpo.optimizer", cfg.grpo.optimizer),
         (
             cfg.bc.eval_interval >= 0 and cfg.grpo.eval_interval >= 0,
             "bc.eval_interval and grpo.eval_interval must not be negative; 0 disables them",
@@ -698,6 +699,10 @@ def _check(cfg: RunConfig) -> None:
         (cfg.rollout.max_new_tokens >= 1, "rollout.max_new_tokens must be at least 1"),
         (cfg.rollout.infra_retries >= 0, "rollout.infra_retries must not be negative"),
         (cfg.rollout.episode_timeout > 0, "rollout.episode_timeout must be above 0 seconds"),
+        (
+            cfg.guard.max_kl == 0 or cfg.grpo.kl_beta > 0 or cfg.grpo.kl_reference == "previous",
+            "guard.max_kl needs grpo.kl_beta above 0: without a reference policy there is no KL",
+        ),
         (cfg.guard.patience >= 1, "guard.patience must be at least 1; limits of 0 disable guards"),
         (cfg.rollout.temperature > 0, "rollout.temperature must be above 0: RL needs sampling"),
         (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
@@ -737,6 +742,26 @@ def _check(cfg: RunConfig) -> None:
     for is_valid, message in rules:
         if not is_valid:
             raise ConfigError(message)
+
+
+def _optimizer_rules(name: str, optimizer: OptimizerConfig) -> tuple[tuple[bool, str], ...]:
+    """Return validity and error message of each rule for the optimizer at option `name`."""
+    return (
+        (optimizer.learning_rate > 0, f"{name}.learning_rate must be above 0"),
+        (
+            0 <= optimizer.warmup_fraction <= 1,
+            f"{name}.warmup_fraction must be a fraction of all steps, 0 to 1",
+        ),
+        (
+            0 <= optimizer.b1 < 1 and 0 <= optimizer.b2 < 1,
+            f"{name}.b1 and {name}.b2 must be at least 0 and below 1",
+        ),
+        (optimizer.weight_decay >= 0, f"{name}.weight_decay must not be negative; 0 disables it"),
+        (
+            optimizer.max_grad_norm > 0,
+            f"{name}.max_grad_norm must be above 0; inf disables clipping",
+        ),
+    )
 
 
 def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:

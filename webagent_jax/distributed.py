@@ -76,6 +76,8 @@ def initialized() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise  # too little device memory, also after a restart
         sys.stderr.write(
             f"Process {process_index()} cannot continue, probably because another process failed: "
             "see its log. Restart all processes with the same --workdir: the run resumes "

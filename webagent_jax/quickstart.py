@@ -16,6 +16,7 @@ from webagent_jax.tracking import atomic_files, run_metadata, statistics
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.train import bc
 from webagent_jax.train.grpo import check_sampling, train_grpo
+from webagent_jax.types import Outcome
 
 Json = dict[str, Any]
 
@@ -38,13 +39,18 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
         # After every phase, so an unfinished run has a report.
         _write(workdir, seconds)
 
-    def evaluation(stage: str, path: str) -> Callable[[], object]:
-        return lambda: evaluate(
-            with_policy_path(cfg, path),
-            workdir / "eval" / stage,
-            progress,
-            name=f"evaluate {stage}",
-        )
+    def evaluation(stage: str, path: str) -> Callable[[], bool]:
+        def is_complete() -> bool:
+            report = evaluate(
+                with_policy_path(cfg, path),
+                workdir / "eval" / stage,
+                progress,
+                name=f"evaluate {stage}",
+            )
+            # The next call runs episodes without a reward again.
+            return not report.by_outcome.get(str(Outcome.INFRA))
+
+        return is_complete
 
     bc_policy = str(workdir / "bc" / "policy")
     grpo_policy = str(workdir / "grpo" / "policy")
@@ -80,6 +86,10 @@ def _run_phase(record_file: Path, work: Callable[[], object]) -> float:
     """Run a phase unless its record says that it is complete, and return its seconds.
 
     An interrupted phase runs again and resumes by itself; its seconds are those of all calls.
+
+    Args:
+        record_file: record of the phase.
+        work: runs the phase; returns False if it is not complete, although it ended.
     """
     record: Json = {"seconds": 0.0, "is_complete": False}
     if record_file.exists():
@@ -88,8 +98,7 @@ def _run_phase(record_file: Path, work: Callable[[], object]) -> float:
     if not record["is_complete"]:
         previous, start = record["seconds"], time.monotonic()
         try:
-            work()
-            record["is_complete"] = True
+            record["is_complete"] = work() is not False
         finally:
             record["seconds"] = previous + time.monotonic() - start
             atomic_files.write_json(record_file, record)

@@ -68,7 +68,7 @@ def record_demos(
     cfg: RunConfig,
     directory: Path,
     progress: Progress,
-    lines: queue.SimpleQueue[Event],
+    events: queue.SimpleQueue[Event],
     *,
     headless: bool = False,
 ) -> None:
@@ -81,7 +81,7 @@ def record_demos(
         cfg: config of the run.
         directory: folder of the demonstrations; new ones are added to it.
         progress: receives the lines for the person.
-        lines: lines that the person types in the terminal.
+        events: lines that the person types in the terminal; recorders add actions.
         headless: whether to run the browser without a window, for tests.
 
     Raises:
@@ -102,7 +102,7 @@ def record_demos(
         )
         # Observations of webarena_lite contain the viewport only.
         sees_viewport = cfg.browser.observation_format == "webarena_lite"
-        terminal = _Terminal(lines, progress)
+        terminal = _Terminal(events, progress)
         done = {demonstration.task.id for demonstration in recorded}
         tasks = [task for task, _ in demo_tasks(cfg, runtime.suite) if task.id not in done]
         progress.log(f"{len(recorded)} demonstrations in {directory}; {len(tasks)} tasks to do")
@@ -131,11 +131,11 @@ class _Terminal:
 
     def __init__(self, events: queue.SimpleQueue[Event], progress: Progress) -> None:
         self.events = events
-        self.say = progress.log
+        self.log = progress.log
 
     def wait_for_retry(self) -> None:
         """Wait for a line before the task is opened again."""
-        self.say("Press Enter to do the task again, or type /skip or /quit.")
+        self.log("Press Enter to do the task again, or type /skip or /quit.")
         while not isinstance(line := self.events.get(), str):
             continue  # ignore actions in the window that is now closed
         if line.strip() in ("/skip", "/quit"):
@@ -173,7 +173,7 @@ def _record_until_success(
         if episode.outcome is Outcome.SUCCESS and episode.reward == 1:
             return episode
         reason = episode.infra_error or f"reward {episode.reward:g}"
-        terminal.say(f"not kept: {reason}")
+        terminal.log(f"not kept: {reason}")
         terminal.wait_for_retry()
 
 
@@ -196,15 +196,15 @@ class _Person:
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Return the expert of the episode."""
         observation = reset_result.observation
-        self._terminal.say(reset_result.intent)
+        self._terminal.log(reset_result.intent)
         while True:
             action = self._next_action(observation)
             decision = expert_steps.decide(observation, action)
-            self._terminal.say(f"  {actions.format_action(action)}  # {decision.thought}")
+            self._terminal.log(f"  {actions.format_action(action)}  # {decision.thought}")
             self._recorder.let_pass(action)
             observation = yield decision
             if observation.error:
-                self._terminal.say(f"  the page or the browser reports: {observation.error}")
+                self._terminal.log(f"  the page or the browser reports: {observation.error}")
 
     def _next_action(self, observation: Observation) -> Action:
         while True:
@@ -212,7 +212,7 @@ class _Person:
                 action = self._pending.popleft()
                 if (reason := _refusal(action, observation)) is None:
                     return action
-                self._terminal.say(f"  not recorded: {reason}")
+                self._terminal.log(f"  not recorded: {reason}")
             scrolls = self._sees_viewport or observation.truncated
             self._recorder.listen(observation, scrolls=scrolls)
             self._pending.extend(self._wait())
@@ -241,7 +241,7 @@ class _Person:
                     *_PAGE_COMMANDS,
                     *_TASK_COMMANDS,
                 }:
-                    self._terminal.say(HELP)
+                    self._terminal.log(HELP)
                     continue
                 return [*self._recorder.stop(), _parse_line(event)]
             recorder, new_actions = event

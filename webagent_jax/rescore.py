@@ -24,7 +24,7 @@ LABELS: tuple[WebArenaLabels, ...] = get_args(WebArenaLabels)
 
 
 @dataclass(frozen=True)
-class LabelledEpisodes:
+class LabeledEpisodes:
     """Rewards of the episodes of a run under each label set."""
 
     run_labels: str  # label set that the run was scored with
@@ -36,7 +36,7 @@ class LabelledEpisodes:
 
 def rescore(
     run: Path, labels: Sequence[str], overrides: Mapping[str, Any] | None = None
-) -> LabelledEpisodes:
+) -> LabeledEpisodes:
     """Score the episodes of an evaluation under further label sets, without a browser.
 
     Args:
@@ -70,7 +70,7 @@ def rescore(
             scores, num_reworded[name] = _score(episodes, replace(options, labels=name))
             rewards[name] = [score.reward for score in scores]
             reasons[name] = [score.reason for score in scores]
-    return LabelledEpisodes(suite.webarena.labels, episodes, rewards, reasons, num_reworded)
+    return LabeledEpisodes(suite.webarena.labels, episodes, rewards, reasons, num_reworded)
 
 
 def _run_config(run: Path) -> RunConfig:
@@ -111,7 +111,7 @@ def _score(
 # --- report --------------------------------------------------------------------------------------
 
 
-def report(result: LabelledEpisodes) -> str:
+def report(result: LabeledEpisodes) -> str:
     """Return the table of success rates and the tasks with different verdicts."""
     names = list(result.rewards)
     common = _common_indices(result)
@@ -146,7 +146,7 @@ def report(result: LabelledEpisodes) -> str:
     return "\n".join(lines)
 
 
-def to_json(result: LabelledEpisodes) -> Json:
+def to_json(result: LabeledEpisodes) -> Json:
     """Return the content of rescore.json: rates per label set, and verdicts per episode."""
     names = list(result.rewards)
     common = _common_indices(result)
@@ -177,26 +177,26 @@ def to_json(result: LabelledEpisodes) -> Json:
     }
 
 
-def _scored_indices(result: LabelledEpisodes, name: str) -> list[int]:
+def _scored_indices(result: LabeledEpisodes, name: str) -> list[int]:
     return [i for i, reward in enumerate(result.rewards[name]) if reward is not None]
 
 
-def _common_indices(result: LabelledEpisodes) -> list[int]:
+def _common_indices(result: LabeledEpisodes) -> list[int]:
     """Return the indices of the episodes that every label set scores."""
     scored = [set(_scored_indices(result, name)) for name in result.rewards]
     return sorted(set.intersection(*scored))
 
 
-def _rate(result: LabelledEpisodes, name: str, indices: Sequence[int]) -> SuccessRate:
+def _rate(result: LabeledEpisodes, name: str, indices: Sequence[int]) -> SuccessRate:
     rewards = result.rewards[name]
     return episode_stats.rate([replace(result.episodes[i], reward=rewards[i]) for i in indices])
 
 
-def _rate_json(result: LabelledEpisodes, name: str, indices: Sequence[int]) -> Json:
+def _rate_json(result: LabeledEpisodes, name: str, indices: Sequence[int]) -> Json:
     return dataclasses.asdict(_rate(result, name, indices))
 
 
-def _rate_cells(result: LabelledEpisodes, name: str, indices: Sequence[int]) -> list[str]:
+def _rate_cells(result: LabeledEpisodes, name: str, indices: Sequence[int]) -> list[str]:
     if not indices:
         return ["-", "-", "0"]
     rate = _rate(result, name, indices)

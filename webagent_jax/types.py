@@ -166,7 +166,7 @@ class Turn:
 
     prompt_ids: IntArray  # [P] prompt tokens
     completion: Completion  # response tokens with their log-probabilities
-    response_text: str  # decoded response, for logs and reports only
+    response_text: str  # decoded response
     action: Action | ParseError  # parsed action of the response, or the reason it has none
     observation: Observation  # observation before the response, the last one of the prompt
     seconds: Mapping[str, float] = field(default_factory=dict)  # wall time by phase: "model", ...

@@ -366,6 +366,17 @@ def test_action_waits_for_page_changes(name: str, script: str, show: Show, site:
     assert session.observe().text.endswith("slow page")
 
 
+def test_first_observation_waits_for_request(show: Show, site: Any) -> None:
+    """The load event does not wait for a fetch."""
+    site.add_page("<p>late</p>", "/slow")
+    site.delays["/slow"] = 0.7
+    session = show(
+        "<p id=p></p><script>"
+        "fetch('/slow').then((r) => r.text()).then((t) => p.innerHTML = t)</script>"
+    )
+    assert session.observe().text.endswith("late")
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -495,16 +506,16 @@ def test_open_tab_and_switch_tab_change_url(site: Any, session: Session) -> None
     first_url, second_url = site.add_page("<p>first"), site.add_page("<p>second", "/second")
     session.goto(first_url)
     session.open_tab(second_url)
-    assert session.url() == second_url and session.observe().text.endswith("second")
+    assert session.url == second_url and session.observe().text.endswith("second")
     session.switch_tab(0)
-    assert session.url() == first_url and session.observe().text.endswith("first")
+    assert session.url == first_url and session.observe().text.endswith("first")
     for index in (2, -1):
         with pytest.raises(ValueError, match="tabs are numbered 0 to 1"):
             session.switch_tab(index)
     with pytest.raises(ValueError, match="allowed here"):
         session.open_tab("file:///etc/hosts")
     session.evaluate("() => history.pushState(0, 0, '/here')")
-    assert session.url().endswith("/here")
+    assert session.url.endswith("/here")
 
 
 def test_take_timings_returns_and_clears_phases(show: Show) -> None:

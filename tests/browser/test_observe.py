@@ -372,6 +372,10 @@ def test_line_formats_entries_and_render_truncates() -> None:
         '{"entries": [{}], "title": "", "hasStopped": false, '
         '"total": 1, "numVisited": 1, "lastId": 0}'
         "'",
+        "JSON.stringify = () => '"
+        '{"entries": [{"id": "1", "kind": "button", "name": "A", "box": [null, 0, 1, 1]}], '
+        '"title": "", "hasStopped": false, "total": 1, "numVisited": 1, "lastId": 1}'
+        "'",
         "Array.prototype.map = () => 'poison'",
         "Element.prototype.getBoundingClientRect = () => { throw Error('poison') }",
     ],

@@ -183,10 +183,29 @@ def test_invalid_results_raise_config_error():
     environment.step(click("1"))
     with pytest.raises(ConfigError, match=r"sum to 2\.0"):
         environment.compute_reward(None)
-    with pytest.raises(ConfigError, match="rgb_array"):
-        environment.screenshot()
     with pytest.raises(ConfigError, match="omit it"):
         GymSuite(GuessingGame, SuiteConfig(tasks=("a",)))
+
+
+def test_environment_without_rendering_has_no_screenshot():
+    class TextGame(GuessingGame):
+        """Game without a `render` of its own."""
+
+        render = gymnasium.Env.render
+
+    class BlankGame(GuessingGame):
+        """Game without a render mode."""
+
+        def render(self):
+            return None
+
+    for game in (TextGame, BlankGame):
+        suite = GymSuite(game, SuiteConfig())
+        environment = suite.make_env(suite.task("gymnasium", "test", 0))
+        environment.reset()
+        # An episode omits a screenshot that fails with this error.
+        with pytest.raises(InfraError, match="rgb_array"):
+            environment.screenshot()
 
 
 @pytest.mark.browser

@@ -15,7 +15,7 @@ from webagent_jax.config import BrowserConfig, ConfigError, RunConfig, SuiteConf
 from webagent_jax.doctor import sites as doctor_sites
 from webagent_jax.suites import registry
 from webagent_jax.suites.site import SiteSuite, SiteTask
-from webagent_jax.types import Action, ActionKind, InfraError, Task
+from webagent_jax.types import Action, ActionKind, InfraError, Observation, ResetResult, Task
 
 FACTORY = "examples.my_site.suite:make_suite"
 CONFIG = SuiteConfig(factory=FACTORY, train_seeds_per_task=20)
@@ -198,6 +198,27 @@ def test_task_without_expert_raises_key_error(pool, tmp_path):
         suite.make_expert(task, environment.reset())
     environment.close()
     suite.close()
+
+
+def test_user_functions_without_result_raise_config_error(tmp_path, monkeypatch):
+    suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {"go": lambda rng: None})
+    with pytest.raises(ConfigError, match="the function of task 'go' returns None: return a SiteT"):
+        suite.task("go", "test", 0)
+    (tmp_path / "no_result.py").write_text("def make_suite(pool, config):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = SuiteConfig(factory="no_result:make_suite")
+    with pytest.raises(ConfigError, match="returns None: return a suite"):
+        registry.make_suite(config, BrowserConfig(), None, print)
+
+
+def test_error_of_expert_function_names_its_line():
+    prices = {}
+    task = SiteTask("Buy.", lambda page, answer: 1, expert=lambda page: prices["tea"])
+    suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {"buy": lambda rng: task})
+    result = ResetResult("Buy.", Observation("", ""))
+    # A KeyError of `make_expert` is a task without an expert.
+    with pytest.raises(ConfigError, match=r"SiteTask\.expert raised KeyError\('tea'\) at .*py:\d+"):
+        suite.make_expert(suite.task("buy", "test", 0), result)
 
 
 @pytest.mark.parametrize(

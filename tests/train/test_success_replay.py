@@ -132,3 +132,12 @@ def test_disabled_replay_stores_nothing(tmp_path, finish_update):
     finish_update(replay, 0, make_group(0, 1))
     group = make_group(0, 0)
     assert replay.fill(group) is group and replay.state() == {}
+
+
+def test_success_of_process_that_no_longer_exists_is_found(tmp_path):
+    success = make_group(0, 1, group=3)
+    append_episodes(tmp_path / episode_file(0, 1), success.episodes)
+    # A resumed run with one process records the episodes of both.
+    replay = SuccessReplay(CFG, tmp_path, {})
+    replay.record(success.episodes)
+    assert logps(replay.fill(make_group(0, 0, update=2))) == [-2.0, -0.31]

@@ -102,6 +102,26 @@ def test_validation_ignores_episodes_without_reward(rewards, expected, monkeypat
     assert Validation(RunConfig(), Runtime(), 4).measure() == expected
 
 
+def test_validation_samples_from_all_names():
+    names = [f"task-{i:03d}" for i in range(200)]
+
+    def make_task(rng):
+        return SiteTask("Go.", lambda page, answer: True)
+
+    class Runtime:
+        """Runtime of a suite with more names than validation episodes."""
+
+        suite = SiteSuite(
+            None, SuiteConfig(), "http://localhost:9", {name: make_task for name in names}
+        )
+
+    task_ids = Validation(RunConfig(), Runtime(), 40).task_ids
+    sampled = {task_id.split("/")[-2] for task_id in task_ids}
+    assert len(sampled) == 40
+    # The first 40 names alone contain none of these.
+    assert len(sampled & set(names[100:])) > 10
+
+
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_validation_runs_share_of_process(index, monkeypatch):
     class Runtime:

@@ -202,13 +202,14 @@ class EpisodeContext:
     async def goto(self, url: str) -> None:
         """Load `url` in the active tab and wait until the page is quiet."""
         page = self._page()
+        # The load event waits for no fetch: requests of the first page count too.
+        self._tracker.listen()
         # 1. Load the document. 2. Wait for its resources. 3. Wait until its scripts are quiet.
         with self._timer("load"):
             await page.goto(url, wait_until="domcontentloaded")
             # A page with an image that never loads is still usable.
             with contextlib.suppress(PlaywrightTimeout):
                 await page.wait_for_load_state("load", timeout=self._config.settle_timeout * 1000)
-        self._tracker.listen()
         await self.settle()
 
     async def open_tab(self, url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from playwright.async_api import Page
@@ -54,5 +55,9 @@ async def observe(
 
 
 def _element(entry: Entry) -> Element:
-    x, y, width, height = entry["box"]
-    return Element(entry["kind"], entry["name"], entry.get("value", ""), (x, y, width, height))
+    # A hostile page may return any JSON; an error here ends its episode.
+    x, y, width, height = map(float, entry["box"])
+    if not all(map(math.isfinite, (x, y, width, height))):
+        raise ValueError(f"box {entry['box']} of an element")
+    kind, name, value = str(entry["kind"]), str(entry["name"]), str(entry.get("value", ""))
+    return Element(kind, name, value, (x, y, width, height))

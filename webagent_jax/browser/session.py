@@ -69,8 +69,9 @@ class Session:
         if refusal:
             raise ValueError(refusal)
 
+    @property
     def url(self) -> str:
-        """Return the address of the active tab."""
+        """Address of the active tab."""
         return self._call(self._context.url, self._config.call_timeout)
 
     def observe(self, error: str | None = None) -> Observation:

@@ -36,10 +36,7 @@ class RequestTracker:
         self._idle.set()
 
     def listen(self) -> None:
-        """Track requests from now on.
-
-        The load event covers the first page at a lower cost.
-        """
+        """Track requests from now on."""
         if self._is_listening:
             return
         self._is_listening = True

@@ -86,6 +86,12 @@ def describe(error: BaseException) -> tuple[str, int] | None:
             f"{_NO_SPACE.lower()}: free disk space, then run the same command to continue.\n"
             "Finished episodes and checkpoints are complete; the file being written is not used."
         ), MISTAKE
+    if _is_out_of_device_memory(error):
+        return (
+            "out of device memory. Lower engine.slots, engine.kv_cache_mib or "
+            "mesh.microbatch_rows_per_device, or use more devices;\n"
+            "`webagent compile-check` computes the memory of a run."
+        ), MISTAKE
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("webagent_jax"):
         return f"{sys.executable} has no package {error.name}.\nRun {_INSTALL}", MISTAKE
     return _describe_package_error(error) or _describe_os_error(error)
@@ -148,6 +154,15 @@ def _describe_os_error(error: BaseException) -> tuple[str, int] | None:
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}", MISTAKE
     return str(error), MISTAKE
+
+
+def _is_out_of_device_memory(error: BaseException) -> bool:
+    jax = sys.modules.get("jax")
+    # Without JAX there is no such error; its import is slow.
+    return jax is not None and any(
+        isinstance(cause, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(cause)
+        for cause in _causes(error)
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -83,6 +83,11 @@ def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
         return None, []
     if not words:
         raise errors.CommandError("webagent needs a command; `webagent --help` lists them")
+    for num_words in (2, 1):
+        if (command := " ".join(words[:num_words])) in COMMANDS:
+            raise errors.CommandError(
+                f"options follow the command: webagent {command} {args[0]} ..."
+            )
     group = [command for command in COMMANDS if command.startswith(f"{words[0]} ")]
     if group and _HELP_FLAGS & set(args):
         return None, []

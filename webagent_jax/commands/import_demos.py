@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
         imported = logged_episodes.import_successes(list(map(Path, _SUCCESSES.value)))
     else:
         imported = demos.merge([Path(workdir) / "demos" for workdir in _MERGE.value])
-    demos.write(directory, imported.demonstrations)
-    print(f"{len(imported.demonstrations)} demonstrations in {directory}")
     for reason, count in imported.skipped.items():
         print(f"{count} skipped: {reason}")
+    demos.write(directory, imported.demonstrations)
+    print(f"{len(imported.demonstrations)} demonstrations in {directory}")

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
         # suite.tasks of the config contains names of another suite, and not every suite has delays.
         suite = dataclasses.replace(suite, name=name, factory="", tasks=(), response_delay_ms=0.0)
         suite = _check_suite(cfg, suite)
-    for task in registry.list_tasks(suite, typing.cast(Split, _SPLIT.value)):
+    for task in registry.list_tasks(suite, typing.cast(Split, _SPLIT.value), cfg.browser):
         print(json.dumps(dataclasses.asdict(task)) if _JSON.value else _line(task))
 
 

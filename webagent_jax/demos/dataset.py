@@ -148,7 +148,7 @@ def write(
     # Drawn before any file is written, so an empty iterable leaves no dataset.
     first = next(remaining, None)
     if first is None:
-        raise DemosError(f"no demonstrations to write to {directory}: no episode has reward 1")
+        raise DemosError(f"no demonstrations to write to {directory}: all episodes are skipped")
     tfds.disable_progress_bar()
     all_demos = (demo for part in ((first,), remaining) for demo in part)
     directory.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,7 @@ class RowLayout(Protocol):
 
 
 class TurnLayout:
-    """Layout of one branch per turn, scored under the prompt that the policy saw."""
+    """Layout of one branch per turn, scored under the prompt of its sampling."""
 
     def turn_lengths(self, episode: Episode) -> list[int]:
         """Return the number of response tokens of each turn."""

@@ -3,9 +3,9 @@
 Each episode is one sequence: the prompt of its last turn, in which placeholders replace all
 observations but the last, and the last response. Text of the environment after the first response
 is hidden from all other tokens, and so are thoughts; neither is scored. Responses are thus scored
-in contexts that the policy never saw, and their behavior log-probabilities do not apply. GRPOConfig
-therefore requires policy_loss="logp" with these rows. docs/objectives.md lists the remaining
-differences.
+in contexts that differ from those of sampling, and their behavior log-probabilities do not apply.
+GRPOConfig therefore requires policy_loss="logp" with these rows. docs/objectives.md lists the
+remaining differences.
 """
 
 from __future__ import annotations

@@ -313,6 +313,6 @@ def _tokenizer_files(file: _GGUFFile) -> dict[str, str]:
     return files | ({"chat_template.jinja": template} if template else {})
 
 
-def _added_token(number: int, text: str, special: bool) -> Mapping[str, Any]:
+def _added_token(number: int, text: str, is_special: bool) -> Mapping[str, Any]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {"id": number, "content": text, "special": special} | flags
+    return {"id": number, "content": text, "special": is_special} | flags

@@ -35,14 +35,14 @@ class ParamMapping:
 
     path: tuple[str, ...]  # keys that lead to the param
     names: tuple[str, ...]  # names of the tensors
-    stacked: bool  # whether the param stacks the layers on axis 0
+    is_stacked: bool  # whether the param stacks the layers on axis 0
     shape: tuple[int, ...]  # shape of one tensor in the layout of the params
     groups: tuple[tuple[int, ...], ...]  # axes of `shape` that each axis of the file flattens
 
     @property
     def param_shape(self) -> tuple[int, ...]:
         """Shape of the param."""
-        return (len(self.names), *self.shape) if self.stacked else self.shape
+        return (len(self.names), *self.shape) if self.is_stacked else self.shape
 
     @property
     def file_shape(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class ParamMapping:
         """
         # JAX passes slice(None) for a whole axis: replace it with explicit limits.
         index = tuple(slice(*s.indices(n)) for s, n in zip(index, self.param_shape, strict=True))
-        layers, inner = (index[0], index[1:]) if self.stacked else (slice(0, 1), index)
+        layers, inner = (index[0], index[1:]) if self.is_stacked else (slice(0, 1), index)
         names = self.names[layers]
         sizes = [s.stop - s.start for s in inner]
         part = np.empty((len(names), *sizes), np.float32)
@@ -71,12 +71,12 @@ class ParamMapping:
         for layer, name in enumerate(names):
             tensor = read(name, file_index).reshape([sizes[axis] for axis in order])
             part[layer] = tensor.transpose(np.argsort(order))
-        return part if self.stacked else part[0]
+        return part if self.is_stacked else part[0]
 
     def write(self, param: Weight) -> Iterator[tuple[str, Weight]]:
         """Yield name and content of the tensors of a param."""
         order = [axis for group in self.groups for axis in group]
-        for name, layer in zip(self.names, param if self.stacked else param[None], strict=True):
+        for name, layer in zip(self.names, param if self.is_stacked else param[None], strict=True):
             yield name, np.ascontiguousarray(layer.transpose(order).reshape(self.file_shape))
 
     def _flatten(self, group: tuple[int, ...], index: Slices) -> slice:

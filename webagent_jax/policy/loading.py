@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jax.sharding import Mesh
 
-from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.config import PROJECTIONS, ConfigError, RunConfig
 from webagent_jax.policy import hf, lora, matmul, peft_adapter, weights
 from webagent_jax.policy.transformer import ModelConfig, Params
 from webagent_jax.types import PolicySnapshot
@@ -80,7 +80,7 @@ def load_trained_adapter(cfg: RunConfig, model: ModelConfig) -> lora.Adapters:
     directory = _adapter_dir(cfg)
     adapters = peft_adapter.load(directory, model, scale=cfg.lora.alpha / cfg.lora.rank)
     rank = peft_adapter.read_config(directory)["r"]
-    modules = tuple(name for name in lora.PROJECTIONS if name in adapters["layers"])
+    modules = tuple(name for name in PROJECTIONS if name in adapters["layers"])
     if rank != cfg.lora.rank or set(modules) != set(cfg.lora.target_modules):
         raise ConfigError(
             f"lora.create_new_adapter=False: the adapter {directory} has other options than this "

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from webagent_jax.config import PROJECTIONS
+
 DOWN, UP = "lora_down", "lora_up"  # keys of A and B
-PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
 
 Adapters = Any
 

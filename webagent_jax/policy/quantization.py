@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from webagent_jax.config import Quantization
+from webagent_jax.config import PROJECTIONS, Quantization
 from webagent_jax.policy import lora
 
 SCALE = "kernel_scale"  # key of s, float32 [layers, out...]
@@ -34,7 +34,7 @@ def quantize(params: Any, quantization: Quantization) -> Any:
     if quantization == "none":
         return params
     layers = dict(params["layers"])
-    for name in lora.PROJECTIONS:
+    for name in PROJECTIONS:
         layers[name] = _quantize_projection(name, layers[name], _DTYPES[quantization])
     return {**params, "layers": layers}
 

@@ -20,6 +20,7 @@ from webagent_jax.types import (
     Action,
     ActionKind,
     Expert,
+    InfraError,
     Observation,
     ResetResult,
     Split,
@@ -149,14 +150,17 @@ class GymEnvironment:
         """Return a JPEG of the environment's rendering.
 
         Raises:
-            ConfigError: the environment renders no array.
+            InfraError: the environment renders no array.
+            ConfigError: `render` fails.
         """
         with convert_user_errors("render of the environment"):
-            array = self._env.render()
+            try:
+                array = self._env.render()
+            except NotImplementedError:
+                array = None
+        # An environment of text needs no rendering, and an episode no screenshots.
         if not isinstance(array, np.ndarray):
-            raise ConfigError(
-                'screenshots need an environment with render_mode="rgb_array"; or turn them off'
-            )
+            raise InfraError('screenshots need an environment with render_mode="rgb_array"')
         from PIL import Image
 
         image = io.BytesIO()

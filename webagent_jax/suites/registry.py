@@ -49,7 +49,10 @@ def make_suite(
         if not _has_required_parameter(factory):
             return GymSuite(factory, config)
         with convert_user_errors(f"suite.factory={config.factory!r}"):
-            return cast(Suite, factory(pool, config))
+            suite = factory(pool, config)
+        if not hasattr(suite, "task_names"):
+            raise ConfigError(f"suite.factory={config.factory!r} returns {suite!r}: return a suite")
+        return cast(Suite, suite)
     # Only embedded sites can delay their responses.
     latency = config.response_delay_ms / 1000
     match config.name:
@@ -100,18 +103,21 @@ def require_task_names(suite: Suite, split: Split) -> Sequence[str]:
     return names
 
 
-def list_tasks(config: SuiteConfig, split: Split) -> Iterator[Task]:
+def list_tasks(
+    config: SuiteConfig, split: Split, browser: BrowserConfig | None = None
+) -> Iterator[Task]:
     """Yield the tasks of a split, only the first seed of each task name.
 
-    Needs no browser and no site, except for a suite of `config.factory`.
+    Only a suite of `config.factory` may use a browser, with the given settings, and its site.
 
     Raises:
         ConfigError: the config names an unknown task, or a file is missing.
     """
     if config.factory:
+        browser = browser or BrowserConfig()
         with (
-            BrowserPool(BrowserConfig()) as pool,
-            closing(make_suite(config, BrowserConfig(), pool, lambda line: None)) as suite,
+            BrowserPool(browser) as pool,
+            closing(make_suite(config, browser, pool, lambda line: None)) as suite,
         ):
             yield from (suite.task(name, split, 0) for name in suite.task_names(split))
         return

@@ -161,7 +161,8 @@ class SiteSuite:
         expert = self._draw(name, task.seed).expert
         if expert is None:
             raise KeyError(f"task {name!r} has no expert: set SiteTask.expert")
-        return expert(reset_result.observation)
+        with convert_user_errors("SiteTask.expert"):
+            return expert(reset_result.observation)
 
     def close(self) -> None:
         """Stop the server of a folder."""
@@ -171,7 +172,12 @@ class SiteSuite:
     def _draw(self, name: str, seed: int) -> SiteTask:
         with convert_user_errors(f"the function of task {name!r}"):
             # A text as seed gives the same generator in every process.
-            return self._functions[name](random.Random(f"{self._name}/{name}/{seed}"))
+            site_task = self._functions[name](random.Random(f"{self._name}/{name}/{seed}"))
+        if not isinstance(site_task, SiteTask):
+            raise ConfigError(
+                f"the function of task {name!r} returns {site_task!r}: return a SiteTask"
+            )
+        return site_task
 
 
 class SiteEnvironment(BrowserEnvironment):

@@ -44,7 +44,7 @@ class BrowserSiteState:
     ) -> None:
         self._session, self._addresses, self._shop_json = session, addresses, shop_json
         # Read once, because the page may navigate by itself during the evaluation.
-        self._url = session.url()
+        self._url = session.url
 
     def url(self) -> str:
         """Return the address of the page: the agent's last, or the last one opened by `goto`."""
@@ -57,7 +57,7 @@ class BrowserSiteState:
             InfraError: the address is not on the task's sites, or its status is 500 or above.
         """
         _load_page(self._session.goto, self._session, url, min_error_status=500)
-        self._url = self._session.url()
+        self._url = self._session.url
 
     def evaluate(self, script: str) -> Any:
         """Return the result of a JavaScript function on the page."""

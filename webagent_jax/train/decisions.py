@@ -1,6 +1,6 @@
 """Decision accuracy: fraction of demonstrated turns with the expert's action as greedy response.
 
-The loss per token says little about decisions, because most tokens of a response are format. A
+The loss per token is a weak measure of decisions, because most tokens of a response are format. A
 response is correct if its action equals the expert's in kind, element and value. Another action may
 solve the task as well, so the accuracy is a lower bound.
 """

@@ -43,9 +43,11 @@ class Learner:
                 "set mesh.data x mesh.fsdp x mesh.microbatch_rows_per_device to a multiple of the "
                 "number of processes"
             )
-        if distributed.process_count() > 1 and jax.local_device_count() % cfg.mesh.tensor:
+        # The axis of the mesh: the option may be -1.
+        num_shards, num_devices = self.mesh.shape["tensor"], jax.local_device_count()
+        if distributed.process_count() > 1 and num_devices % num_shards:
             raise ConfigError(
-                f"mesh.tensor={cfg.mesh.tensor} must divide the {jax.local_device_count()} devices "
+                f"mesh.tensor={num_shards} must divide the {num_devices} devices "
                 "of each process, which pack their own rows: lower --config.mesh.tensor"
             )
         # The base of adapters, or the policy itself.
@@ -86,9 +88,12 @@ class Learner:
         """
         transform = learn.make_optimizer(optimizer, steps)
         self._train_step = learn.make_train_step(loss_fn, transform, self.mesh)
-        # The state of a new run, and the shapes and shardings into which a checkpoint is restored.
-        initial = learn.init_state(self.state.params, transform)
-        self.state, loop_state = self._checkpoints.restore(initial) or (initial, {})
+        # Shapes only: the moments of a new run beside those of the checkpoint may not fit.
+        shapes = learn.abstract_state(self.state.params, transform)
+        if (checkpoint := self._checkpoints.restore(shapes)) is not None:
+            self.state, loop_state = checkpoint
+        else:
+            self.state, loop_state = learn.init_state(self.state.params, transform), {}
         if (
             loop_state
             and loop_state.pop("initial_params_checksum") != self._initial_params_checksum

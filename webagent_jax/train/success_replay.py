@@ -18,7 +18,7 @@ class Location(NamedTuple):
     """Place of an episode in the logs of a run."""
 
     update: int  # update that scheduled it
-    process: int  # process that sampled it
+    process: int  # process that recorded it
     group: int  # index of its group
     attempt: int
 
@@ -80,10 +80,16 @@ class SuccessReplay:
         return dict(self._locations)
 
     def _read(self, location: Location) -> Episode | None:
-        log = self._folder / episode_file(location.update, location.process)
-        found = None
-        for episode in episode_log.read_episodes(log):
-            # The last one: an interrupted run may have logged an episode twice.
-            if (episode.group, episode.attempt) == (location.group, location.attempt):
-                found = episode
-        return found
+        name = episode_file(location.update, location.process)
+        # After a resume with another number of processes, the process that records an episode may
+        # not be the one that logged it.
+        others = self._folder.glob(episode_file(location.update, 0).replace(".", "*."))
+        for log in (self._folder / name, *sorted(others)):
+            found = None
+            for episode in episode_log.read_episodes(log):
+                # The last one: an interrupted run may have logged an episode twice.
+                if (episode.group, episode.attempt) == (location.group, location.attempt):
+                    found = episode
+            if found is not None:
+                return found
+        return None

@@ -31,7 +31,8 @@ class Validation:
     Args:
         cfg: config of the run.
         runtime: runs the episodes.
-        num_episodes: number of tasks; names of the suite repeat, with other seeds.
+        num_episodes: number of tasks: a sample of the task names, or all of them repeatedly. Names
+            with several seeds repeat with other seeds.
     """
 
     def __init__(self, cfg: RunConfig, runtime: RolloutRuntime, num_episodes: int) -> None:
@@ -40,8 +41,11 @@ class Validation:
         names = runtime.suite.task_names("train")
         self._tasks = [
             runtime.suite.task(name, "train", int(draw.integers(cfg.suite.num_train_seeds)))
-            # np.resize repeats the names until there are enough.
-            for name in draw.permutation(np.resize(names, num_episodes))
+            # np.resize repeats the names until there are enough. The permutation precedes the
+            # selection: the first names of a suite are those of one site.
+            for name in draw.permutation(np.resize(names, max(num_episodes, len(names))))[
+                :num_episodes
+            ]
         ]
 
     @property

@@ -131,7 +131,7 @@ class WebArenaEnvironment(BrowserEnvironment):
             if self._keep_network_log:
                 self._files[verified.NETWORK_FILE] = verified.har_file(entries)
                 self._files[verified.SITES_FILE] = verified.sites_file(
-                    self._lease.addresses, self._session.url()
+                    self._lease.addresses, self._session.url
                 )
             if verified.is_verified(self._task):
                 score = self._verified_score(answer, entries)
