@@ -2,7 +2,9 @@
 # for TPUs: --build-arg EXTRA=tpu.
 #
 #   docker build -t webagent_jax .
-#   docker run --rm -v "$PWD/runs:/webagent_jax/runs" webagent_jax quickstart --workdir=runs/quickstart
+#   mkdir -p runs  # otherwise Docker creates it as root
+#   docker run --rm --user "$(id -u)" -e HOME=/tmp -v "$PWD/runs:/webagent_jax/runs" \
+#       webagent_jax quickstart --workdir=runs/quickstart
 FROM python:3.11.13-slim-bookworm
 
 # The list of packages is not kept, and versions are those of the image's Debian release.

@@ -345,8 +345,26 @@ def test_missing_chromium_error_names_install_command(
     monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
     monkeypatch.setattr(chromium, "_MAC_APPS", ())
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
-    with pytest.raises(ChromiumMissing, match="playwright install"):
+    commands = []
+    monkeypatch.setattr(chromium, "_run", commands.append)  # each command fails
+    with pytest.raises(ChromiumMissing, match="playwright install --only-shell chromium\n"):
         chromium.ensure_installed()
+    install = [sys.executable, "-m", "playwright", "install"]
+    assert commands == [[*install, "--only-shell", "chromium"]]
+    # As root on a distribution without Debian's package.
+    commands.clear()
+    monkeypatch.setattr(chromium, "_apt_get", lambda: ["apt-get"])
+    with pytest.raises(ChromiumMissing):
+        chromium.ensure_installed()
+    assert commands == [
+        ["apt-get", "update"],
+        [*install, "--with-deps", "--only-shell", "chromium"],
+    ]
+
+
+def test_failed_install_command_returns_false() -> None:
+    assert chromium._run([sys.executable, "-c", ""])
+    assert not chromium._run([sys.executable, "-c", "raise SystemExit(1)"])
 
 
 def test_process_memory_functions_handle_own_process() -> None:

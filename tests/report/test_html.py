@@ -219,7 +219,7 @@ def test_report_overlays_runs_and_averages_seeds(tmp_path: Path) -> None:
     second = write_curve(tmp_path / "second", {"seed": 1, "x": 1}, 0.3)
     other = write_curve(tmp_path / "other", {"seed": 0, "x": 2}, 0.5)
     page = html.write_report(first, [second, other]).read_text("utf-8")
-    assert "first, second" in page and "(2 seeds)" in page
+    assert "first, second" in page and "(2 runs)" in page
     (svg,) = re.findall(r'<svg[^>]*aria-label="M-GRPO: Reward.*?</svg>', page, re.DOTALL)
     assert "over 3 updates, 45% at the end" in svg  # mean of 35 % and 55 %, each of two points
     assert "var(--series-0)" in svg and "var(--series-1)" in svg

@@ -103,6 +103,16 @@ def test_config_differences_are_relative_to_most_runs(root: Path) -> None:
     }
 
 
+def test_config_differences_compare_whole_values(tmp_path: Path) -> None:
+    folder = "a" * 60
+    for seed in range(3):
+        path = f"{folder}/seed{seed}"
+        write_curve(tmp_path / f"run{seed}", {"policy": {"path": path}}, 0.1)
+    runs = [run_list.read_run(path, tmp_path) for path in run_list.find_workdirs(tmp_path)]
+    shown = {"policy.path": f"{folder[:59]}…"}
+    assert run_list.config_differences(runs) == {"run0": {}, "run1": shown, "run2": shown}
+
+
 # --- pages ----------------------------------------------------------------------------------------
 
 
@@ -228,7 +238,7 @@ def test_message_is_replaced_by_report_at_its_fragment(
 
 def test_comparison_draws_runs_in_one_plot(site: LocalServer) -> None:
     _, _, body = fetch(site, "/compare?run=first&run=second&run=third")
-    assert "3 runs" in body and "second, third" in body and "(2 seeds)" in body
+    assert "3 runs" in body and "second, third" in body and "(2 runs)" in body
     (reward,) = (
         attrs["data-curve"]
         for tag, attrs in Tags(body).tags

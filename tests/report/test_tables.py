@@ -136,7 +136,10 @@ def test_comparison_pairs_common_tasks() -> None:
     assert (result.gained, result.lost) == (("a/1",), ("a/2",))
     assert (result.only_candidate, result.only_baseline) == (2, 1)
     output = tables.comparison_text(result, "runs/before")
-    assert "Against runs/before: +0.0 points" in output and "over 3 paired tasks" in output
+    assert (
+        "Against runs/before: +0.0 points" in output
+        and "over the first attempts at 3 paired tasks" in output
+    )
     assert "on one side only: 2 of this evaluation, 1 of runs/before" in output
 
 
@@ -235,6 +238,16 @@ def test_warnings_report_other_tasks_and_missing_rewards(eval_dirs: dict[str, Pa
     assert eval_table.warnings(entries) == [
         "R1 was evaluated on other tasks than BC.",
         "R1 omits 1 episodes without a reward (INFRA).",
+    ]
+
+
+def test_warnings_report_several_attempts(eval_dirs: dict[str, Path]) -> None:
+    record = json.loads((eval_dirs["bc"] / "eval.json").read_text())
+    record["tasks"].append(record["tasks"][0] | {"attempt": 1})
+    (eval_dirs["r1"] / "eval.json").write_text(json.dumps(record))
+    entries = eval_table.read([f"BC={eval_dirs['bc']}", f"R1={eval_dirs['r1']}"])
+    assert eval_table.warnings(entries) == [
+        "R1 has several attempts per task; the difference is of the first ones."
     ]
 
 

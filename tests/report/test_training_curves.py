@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webagent_jax.report import change_points, plots, run_loader, training_curves
-from webagent_jax.tracking import metric_writers
+from webagent_jax.tracking import atomic_files, metric_writers
 
 
 def test_smoothing_ignores_missing_values() -> None:
@@ -86,6 +86,17 @@ def test_noise_has_no_change_points(trend: float) -> None:
 @pytest.mark.parametrize("n", [0, 1, 9, 40])
 def test_short_or_constant_runs_have_no_change_points(n: int) -> None:
     assert change_points.find_change_points(np.ones((3, n))) == []
+
+
+def test_runs_of_other_commands_are_no_seeds(tmp_path: Path) -> None:
+    runs = []
+    for name, command in (("bc", "train bc"), ("zero", "train grpo"), ("more", "train grpo")):
+        workdir = tmp_path / name
+        metric_writers.JsonlWriter(workdir / "metrics.jsonl").write(1, {"loss": 0.5})
+        record = {"command": command, "config": {"seed": len(runs), "x": 1}}
+        atomic_files.write_json(workdir / "config.json", record)
+        runs.append(run_loader.load_run(workdir))
+    assert [group.name for group in training_curves.by_config(runs)] == ["bc", "zero, more"]
 
 
 def test_find_phases_reports_updates_and_trends(tmp_path: Path) -> None:

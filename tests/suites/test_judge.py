@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.chat_server import ChatServer, serve_chat
+from tests.chat_server import Answer, ChatServer, serve_chat
 from webagent_jax.config import ConfigError
 from webagent_jax.suites import judge
 from webagent_jax.suites.judge import ANSWER_VERDICTS, REASON_VERDICTS, EndpointJudge
@@ -161,12 +161,23 @@ def test_persistent_fault_raises_infra_error(endpoint: ChatServer, fault: int | 
     assert len(endpoint.requests) == 2
 
 
-@pytest.mark.parametrize("status", [400, 401, 404])
-def test_client_error_is_not_retried(endpoint: ChatServer, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "error"), [(400, InfraError), (401, ConfigError), (404, ConfigError)]
+)
+def test_client_error_is_not_retried(
+    endpoint: ChatServer, status: int, error: type[Exception]
+) -> None:
     endpoint.replies = [status]
-    with pytest.raises(InfraError, match=f"rejects the request, status {status}: "):
+    with pytest.raises(error, match=f"rejects the request, status {status}: "):
         make_judge(endpoint).same_meaning("How many?", "2", "two")
     assert len(endpoint.requests) == 1
+
+
+def test_temperature_is_omitted_if_the_model_rejects_it(endpoint: ChatServer) -> None:
+    text = b"Unsupported value: 'temperature' does not support 0 with this model."
+    endpoint.replies = [Answer(text, status=400), RIGHT]
+    assert make_judge(endpoint).same_meaning("How many?", "2", "two")
+    assert ["temperature" in body for body in endpoint.bodies] == [True, False]
 
 
 def test_unreachable_endpoint_raises_infra_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,9 @@ def test_storage_state_signs_in(pool, tmp_path):
     task = suite.task("go", "test", 0)
     with pytest.raises(ConfigError, match="--save-storage="):
         suite.make_env(task)
+    state.write_text("{")
+    with pytest.raises(ConfigError, match="missing or damaged"):
+        suite.make_env(task)
     cookie = {"name": "user", "value": "ada", "url": suite._url}
     state.write_text(json.dumps({"cookies": [cookie]}))
     environment = suite.make_env(task)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,9 @@ from tests.suites.verified_package import VERIFIED_PYTHON, needs_package
 from tests.suites.webarena_sites import FakeSite, make_row
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, WebArenaConfig
+from webagent_jax.suites.matching import LITE, LITE_V2
 from webagent_jax.suites.webarena import WebArena, catalog, verified
+from webagent_jax.suites.webarena.suite import matching_rules
 from webagent_jax.tracking import episode_log
 from webagent_jax.types import Episode, InfraError, Outcome
 
@@ -41,6 +44,7 @@ DATA = Path(__file__).with_name("data") / "webarena_lite_test.json"
         ('{"min": 1}', "RETRIEVE", "object", "SUCCESS", [{"min": 1}]),
         ("", "RETRIEVE", "string", "SUCCESS", []),
         ("[" * 99_999, "RETRIEVE", "string", "SUCCESS", ["[" * 99_999]),
+        (r'["\ud83d"]', "RETRIEVE", "string", "SUCCESS", ["\ufffd"]),
         ("000170", "RETRIEVE", "string", "SUCCESS", ["000170"]),
         ("done", "MUTATE", "", "SUCCESS", None),
         ("", "NAVIGATE", "", "SUCCESS", None),
@@ -146,6 +150,9 @@ def test_lite_v2_tasks_have_ids_of_their_own(tmp_path: Path) -> None:
     config = WebArenaConfig(labels="lite-v2", lite_v2_file=str(tmp_path / "v2.json"))
     task = catalog.read(config).task("26", "test")
     assert task.id == "webarena/lite-v2/26" and task.eval["webarena_id"] == 115
+    assert matching_rules(config, task) == LITE_V2
+    # Training tasks keep the original labels, and their rules.
+    assert matching_rules(config, replace(task, id="webarena/train/26")) == LITE
 
 
 # --- the package ----------------------------------------------------------------------------------

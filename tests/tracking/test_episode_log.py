@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import types
-from webagent_jax.config import RunConfig
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.tracking import episode_log
 
 SCREENSHOTS = (b"\xff\xd8 one", b"\xff\xd8 two")
@@ -143,6 +143,19 @@ def test_load_error_names_broken_line(tmp_path: Path) -> None:
     path.write_bytes(b"{oops\n" + path.read_bytes())
     with pytest.raises(ValueError, match="line 1"):
         episode_log.load_episodes(path)
+
+
+@pytest.mark.parametrize("change", [{"turns": None}, {"outcome": "WON"}, {"task": {}}])
+def test_episode_of_other_version_is_an_error_with_the_file(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episode_log.append_episodes(path, [make_episode()])
+    path.write_text(json.dumps(json.loads(path.read_text()) | change) + "\n")
+    with pytest.raises(ConfigError, match=r"episodes\.jsonl contains .* of another version"):
+        episode_log.load_episodes(path)
+    with pytest.raises(ConfigError, match="of another version"):
+        episode_log.read_episode(path, 0)
 
 
 def test_load_tolerates_missing_screenshots(tmp_path: Path) -> None:

@@ -69,8 +69,6 @@ def run(repeats: int, baseline_python: str) -> Iterator[dict[str, Any]]:
                 | {"prompt": longest, "response": max(_RESPONSE_LENGTHS), "episodes": episodes},
             },
         )
-        # A second run, because the speed of the machine varies; the faster one counts.
-        static = min(static, _static(params, repeats), key=lambda result: result["seconds"])
     yield _static_result(static, tunix)
     for shape, trace in zip(_TRACES, traces, strict=True):
         yield _trace_result(params, shape, trace, tunix if shape is _TRACES[-1] else {})

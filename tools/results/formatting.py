@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import mean
+from statistics import mean, stdev
 
 from matplotlib.figure import Figure
 
 from tools.results.stored_runs import Json
-from webagent_jax.tracking.statistics import paired_difference, wilson
+from webagent_jax.tracking.statistics import Z95, bootstrap, paired_difference, wilson
 
 NAMES = {"base": "base", "bc": "BC", "grpo": "M-GRPO"}
 """Name of each stage in tables."""
@@ -38,22 +38,42 @@ def gain_over(baseline: Json, candidate: Json) -> str:
 
 
 def pooled(evaluations: Sequence[Json]) -> str:
-    """Return the success rate over the episodes of several evaluations, with its interval."""
-    rewards = [reward for one in evaluations for reward in one["rewards"].values()]
-    return interval(
-        {"success_rate": mean(rewards), "ci95": wilson(round(sum(rewards)), len(rewards))}
-    )
+    """Return the success rate over the episodes of several evaluations, with its interval.
+
+    With several evaluations of the same tasks, the interval is a bootstrap over tasks, because the
+    episodes of one task are correlated.
+    """
+    rewards = _rewards_by_task(evaluations)
+    rate = mean(reward for of_task in rewards.values() for reward in of_task)
+    if len(evaluations) == 1:
+        return interval({"success_rate": rate, "ci95": wilson(rate * len(rewards), len(rewards))})
+    return interval({"success_rate": rate, "ci95": bootstrap([*map(mean, rewards.values())])})
 
 
 def pooled_gain(baseline: Sequence[Json], candidate: Sequence[Json]) -> str:
-    """Return the difference of evaluations of the same tasks over several seeds, in pairs."""
-    pairs = [
-        (new["rewards"][task], reward)
-        for old, new in zip(baseline, candidate, strict=True)
-        for task, reward in old["rewards"].items()
-    ]
-    difference, ci95 = paired_difference(*zip(*pairs, strict=True))
-    return interval({"difference": difference, "ci95": ci95}, "+")
+    """Return the paired difference of evaluations of the same tasks over several seeds.
+
+    With several seeds, the interval is normal over the mean differences of the tasks. It does not
+    contain the variation of further training seeds.
+    """
+    if len(baseline) == 1:
+        (old,), (new,) = baseline, candidate
+        pairs = [(new["rewards"][task], reward) for task, reward in old["rewards"].items()]
+        difference, ci95 = paired_difference(*zip(*pairs, strict=True))
+        return interval({"difference": difference, "ci95": ci95}, "+")
+    before, after = _rewards_by_task(baseline), _rewards_by_task(candidate)
+    differences = [mean(after[task]) - mean(rewards) for task, rewards in before.items()]
+    half = Z95 * stdev(differences) / len(differences) ** 0.5
+    center = mean(differences)
+    return interval({"difference": center, "ci95": (center - half, center + half)}, "+")
+
+
+def _rewards_by_task(evaluations: Sequence[Json]) -> Mapping[str, Sequence[float]]:
+    rewards: dict[str, list[float]] = {}
+    for evaluation in evaluations:
+        for task, reward in evaluation["rewards"].items():
+            rewards.setdefault(task, []).append(reward)
+    return rewards
 
 
 def in_three_columns(label: str, names: Sequence[str], rates: Sequence[Mapping[str, float]]) -> str:

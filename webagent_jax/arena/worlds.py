@@ -6,7 +6,6 @@ own database, a memory copy of a few megabytes.
 
 from __future__ import annotations
 
-import copy
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,17 +54,6 @@ class World:
         connection.execute("PRAGMA query_only = OFF")
         return connection
 
-    def copy(self, name: str) -> World:
-        """Return a new world in the same state."""
-        world = World(name, self._seeds, {})
-        world.sessions = copy.deepcopy(self.sessions)
-        # Only changed databases are copied; the others are still those of the seed.
-        world._databases = {
-            key: database.connect(connection.serialize())
-            for key, connection in self._databases.items()
-        }
-        return world
-
     def close(self) -> None:
         """Close the databases of this world."""
         for connection in self._databases.values():
@@ -97,14 +85,6 @@ class WorldStore:
     def new(self) -> World:
         """Create a world in the seed state."""
         return self._add(World(self._names.take(), self._seeds, self._account_ids))
-
-    def copy(self, name: str) -> World:
-        """Create a world in the state of another.
-
-        Raises:
-            KeyError: there is no such world.
-        """
-        return self._add(self._worlds[name].copy(self._names.take()))
 
     def drop(self, name: str) -> None:
         """Delete a world. Repeated calls have no effect."""

@@ -25,7 +25,7 @@ _MAC_APPS = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
 _PACKAGE = "chromium-headless-shell"
-_INSTALL_TIMEOUT = 600.0  # seconds per apt-get command
+_INSTALL_TIMEOUT = 600.0  # seconds per command
 
 # Chromium applies only the last --disable-features, so the list repeats those of Playwright.
 _DISABLED_FEATURES = (
@@ -104,8 +104,8 @@ def find_executable(*, headless: bool = True) -> str:
         shell_option = "--only-shell " if headless else ""
         raise ChromiumMissing(
             f"Chromium is not installed{'' if headless else ' in the version with windows'}; "
-            f"install it with: "
-            f"{sys.executable} -m playwright install --with-deps {shell_option}chromium"
+            f"install it with: {sys.executable} -m playwright install {shell_option}chromium\n"
+            "With --with-deps, and as root, the command also installs the libraries that it needs."
         )
     return path
 
@@ -127,31 +127,46 @@ def _candidates() -> Iterator[str]:
 
 
 def ensure_installed() -> str:
-    """Return `find_executable()`, after installing Debian's headless shell if necessary.
+    """Return `find_executable()`, after installing a headless shell if necessary.
+
+    Debian's package comes first. Playwright downloads the shell for other distributions and without
+    root, then without the libraries that it needs.
 
     Raises:
-        ChromiumMissing: there is no Chromium, and apt-get cannot install it.
+        ChromiumMissing: there is no Chromium, and neither can be installed.
     """
     try:
         return find_executable()
     except ChromiumMissing:
-        apt_get = _apt_get()
         # With the variable set, an installed package would not be used.
-        if not apt_get or os.environ.get("WEBAGENT_CHROMIUM"):
+        if os.environ.get("WEBAGENT_CHROMIUM"):
             raise
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", _PACKAGE]):
+    apt_get = _apt_get()
+    if not (
+        apt_get
+        and _run([*apt_get, "update"])
+        and _run([*apt_get, "install", "--yes", "--no-install-recommends", _PACKAGE])
+    ):
+        options = ["--with-deps"] if apt_get else []
+        _run([sys.executable, "-m", "playwright", "install", *options, "--only-shell", "chromium"])
+    # If nothing was installed, this raises the error with the command to run.
+    return find_executable()
+
+
+def _run(command: list[str]) -> bool:
+    """Run a command and return whether it succeeded."""
+    try:
         result = subprocess.run(
-            [*apt_get, *command],
-            # The caller reads the path from stdout, so apt-get must not write there.
+            command,
+            # The caller reads the path from stdout, so the command must not write there.
             stdout=sys.stderr,
             timeout=_INSTALL_TIMEOUT,
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             check=False,
         )
-        # `find_executable` then raises the error with the command to run.
-        if result.returncode:
-            break
-    return find_executable()
+    except subprocess.TimeoutExpired:
+        return False
+    return result.returncode == 0
 
 
 def _apt_get() -> list[str]:

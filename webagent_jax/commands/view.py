@@ -3,8 +3,8 @@ r"""Serve a page with all runs of a directory: success, options, curves and repo
 webagent view runs
 webagent view runs/quickstart --port=8041
 webagent view runs --policy=runs/grpo/policy
-webagent view runs --config.policy.kind=openai --config.policy.endpoint.model=NAME \
-    --config.policy.endpoint.url=http://localhost:8000/v1
+webagent view runs --config.policy.kind=openai --config.policy.path=Qwen/Qwen2.5-3B-Instruct \
+    --config.policy.endpoint.model=NAME --config.policy.endpoint.url=http://localhost:8000/v1
 
 Open http://localhost:8040/. Only this machine can connect.
 

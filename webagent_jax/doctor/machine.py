@@ -146,5 +146,8 @@ def available_bytes() -> int:
     group = Path("/sys/fs/cgroup")
     limit, used = group / "memory.max", group / "memory.current"
     if limit.exists() and limit.read_text().strip() != "max":
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        # As above, without the page cache.
+        in_use = int(used.read_text()) - int(stat.get("inactive_file", 0))
+        free = min(free, int(limit.read_text()) - in_use)
     return free

@@ -93,7 +93,12 @@ def save_tensors(path: Path, tensors: dict[str, Weight]) -> None:
     temporary = path.with_name(f"{path.name}.partial")
     temporary.touch()
     mode = temporary.stat().st_mode
-    save_file(tensors, temporary, metadata={"format": "pt"})
+    try:
+        save_file(tensors, temporary, metadata={"format": "pt"})
+    except BaseException:
+        # On a full disk, a partial file would keep it full.
+        temporary.unlink()
+        raise
     # save_file makes the file readable by its owner only: other users could not load the policy.
     temporary.chmod(mode)
     # A rename makes the file appear complete or not at all.

@@ -96,6 +96,10 @@ def warnings(entries: Sequence[EvalEntry]) -> list[str]:
     for entry, task_ids in zip(entries, tasks, strict=True):
         if task_ids != tasks[0]:
             messages.append(f"{entry.name} was evaluated on other tasks than {entries[0].name}.")
+        if any(result["attempt"] for result in entry.record["tasks"]):
+            messages.append(
+                f"{entry.name} has several attempts per task; the difference is of the first ones."
+            )
         unscored = sum(result["reward"] is None for result in entry.record["tasks"])
         if unscored:
             messages.append(f"{entry.name} omits {unscored} episodes without a reward (INFRA).")

@@ -116,7 +116,11 @@ def config_differences(runs: Sequence[ListedRun]) -> dict[str, dict[str, str]]:
         values = [options[option] for options in options_by_run.values() if option in options]
         usual[option] = Counter(values).most_common(1)[0][0]
     return {
-        name: {option: value for option, value in options.items() if value != usual[option]}
+        name: {
+            option: value if len(value) <= _MAX_VALUE_CHARS else f"{value[: _MAX_VALUE_CHARS - 1]}…"
+            for option, value in options.items()
+            if value != usual[option]
+        }
         for name, options in options_by_run.items()
     }
 
@@ -141,9 +145,7 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name}.")
         else:
-            text = value if isinstance(value, str) else repr(value)
-            is_long = len(text) > _MAX_VALUE_CHARS
-            yield f"{prefix}{name}", text[: _MAX_VALUE_CHARS - 1] + "…" if is_long else text
+            yield f"{prefix}{name}", value if isinstance(value, str) else repr(value)
 
 
 def _sparkline(values: Sequence[float], phase: str, metric: Metric) -> Sparkline:

@@ -40,7 +40,7 @@ def comparison_text(comparison: EvalComparison, baseline_name: str) -> str:
     lines = [
         f"Against {baseline_name}: {100 * comparison.difference:+.1f} points "
         f"({100 * low:+.1f} to {100 * high:+.1f}), p = {comparison.p:.2g} (McNemar, exact), "
-        f"over {comparison.n} paired tasks",
+        f"over the first attempts at {comparison.n} paired tasks",
         f"  solved now: {_task_list(comparison.gained)}",
         f"  no longer:  {_task_list(comparison.lost)}",
     ]

@@ -94,22 +94,22 @@ class Phase:
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs that differ only in the seed."""
+    """Runs of the same phases that differ at most in the seed."""
 
     name: str  # names of the runs
-    runs: Sequence[Run]  # one run per seed
+    runs: Sequence[Run]  # mostly one run per seed
 
 
 def by_config(runs: Sequence[Run]) -> list[SeedGroup]:
-    """Group runs by config without the seed, in the order of first occurrence."""
+    """Group runs by config without the seed, and phases, in the order of first occurrence."""
     groups: dict[str, list[Run]] = {}
     for number, run in enumerate(runs):
-        # Keys of the groups are the configs as JSON, in a fixed order of names.
         config = {k: v for k, v in run.config.items() if k != "seed"}
+        # BC and M-GRPO may have one config. JSON has a fixed order of names here.
+        phases = [phase for phase, records in run.metrics.items() if records]
+        key = json.dumps([phases, config], sort_keys=True)
         # A run without a config forms its own group.
-        groups.setdefault(json.dumps(config, sort_keys=True) if config else str(number), []).append(
-            run
-        )
+        groups.setdefault(key if config else str(number), []).append(run)
     return [SeedGroup(", ".join(run.name for run in group), group) for group in groups.values()]
 
 

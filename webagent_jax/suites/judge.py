@@ -1,5 +1,6 @@
 """Judge of answers that no rule decides: a language model behind an OpenAI-compatible endpoint.
 
+The prompts are not those of WebArena: they quote the texts, and "correct" excludes contradictions.
 The judge must respond with one of a few verdicts. Any other response ("not correct", "NOT SUCCESS")
 is requested again and finally becomes a fault, never a reward.
 """
@@ -25,6 +26,7 @@ from webagent_jax.types import InfraError
 ANSWER_VERDICTS = ("correct", "partially correct", "incorrect")
 REASON_VERDICTS = ("same", "different")
 _POSITIVE_VERDICTS = ("correct", "same")
+_SETTING_STATUSES = (401, 404)  # wrong key, or wrong address or model
 
 # Texts from outside are quoted as JSON, because a policy in training can learn answers that a judge
 # follows as instructions.
@@ -99,6 +101,7 @@ class EndpointJudge:
 
         Raises:
             InfraError: the judge gave no verdict.
+            ConfigError: key, model or address of the judge is wrong.
         """
         prompt = _prompt(_MEANING_PROMPT, intent, reference, answer)
         return self._verdict(prompt, ANSWER_VERDICTS) in _POSITIVE_VERDICTS
@@ -108,6 +111,7 @@ class EndpointJudge:
 
         Raises:
             InfraError: the judge gave no verdict.
+            ConfigError: key, model or address of the judge is wrong.
         """
         prompt = _prompt(_REASON_PROMPT, intent, reason, answer)
         return self._verdict(prompt, REASON_VERDICTS) in _POSITIVE_VERDICTS
@@ -141,6 +145,11 @@ class EndpointJudge:
                 f"the judge {self.model} gave no verdict in {self.tries} tries: {fault}"
             ) from fault
         except PermanentError as fault:
+            if fault.status in _SETTING_STATUSES:
+                raise ConfigError(
+                    f"the judge at {self.url} rejects the request, {fault}:\n"
+                    "check suite.webarena.judge.url, model and api_key_env"
+                ) from fault
             hint = ""
             if self.json_schema and fault.status in (400, 422):
                 hint = "; without JSON schemas, set suite.webarena.judge.json_schema=False"
@@ -156,9 +165,16 @@ class EndpointJudge:
             PermanentError: the endpoint rejects the request.
         """
         client = HttpClient(self.url, self.api_key)
-        message = client.post_chat(self._request_body(prompt, allowed_verdicts), self.timeout)[
-            "choices"
-        ][0]["message"]
+        body = self._request_body(prompt, allowed_verdicts)
+        try:
+            response = client.post_chat(body, self.timeout)
+        except PermanentError as fault:
+            # Some reasoning models accept only their own temperature.
+            if fault.status not in (400, 422) or "temperature" not in str(fault):
+                raise
+            del body["temperature"]
+            response = client.post_chat(body, self.timeout)
+        message = response["choices"][0]["message"]
         content = message.get("content")
         if not isinstance(content, str):
             raise TransientError(f"no text in {str(message)[:300]}")

@@ -16,6 +16,7 @@ Every launcher uses it with `--config.suite.factory=my_module:make_suite` (docs/
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,15 +139,15 @@ class SiteSuite:
 
         Raises:
             InfraError: the browser fails.
-            ConfigError: the file `SiteTask.storage_state` is missing.
+            ConfigError: the file `SiteTask.storage_state` is missing or damaged.
         """
         (name,) = task.sites
         site_task = self._draw(name, task.seed)
         state = site_task.storage_state
-        if state and not Path(state).is_file():
+        if state and not _is_storage_state(Path(state)):
             raise ConfigError(
-                f"SiteTask.storage_state={state!r} is missing: sign in and save it with\n"
-                f"python -m playwright open --save-storage={state} {self._url}"
+                f"SiteTask.storage_state={state!r} is missing or damaged: sign in and save it "
+                f"with\npython -m playwright open --save-storage={state} {self._url}"
             )
         session = self._pool.session(origins=self._origins, storage_state=state)
         return SiteEnvironment(session, urljoin(f"{self._url}/", site_task.start), site_task)
@@ -226,3 +227,10 @@ def _select_names(selected: Sequence[str], names: tuple[str, ...]) -> tuple[str,
         if name not in names:
             raise ConfigError(f"no task {name!r}; {did_you_mean(name, names)}")
     return tuple(selected) or names
+
+
+def _is_storage_state(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_bytes()), dict)
+    except (OSError, ValueError):
+        return False

@@ -21,7 +21,7 @@ import numpy as np
 from absl import logging
 
 from webagent_jax import types
-from webagent_jax.config import RunConfig
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.tracking import atomic_files, episode_stats
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def load_episodes(path: Path) -> tuple[types.Episode, ...]:
     An incomplete last line and missing screenshots are skipped with a warning.
 
     Raises:
-        ValueError: another line is not valid JSON; the message names file and line.
+        ValueError: another line is not an episode of this version; the message names the file.
     """
     return tuple(read_episodes(path))
 
@@ -53,7 +53,7 @@ def read_episodes(path: Path) -> Iterator[types.Episode]:
     if not path.exists():
         return
     for record in atomic_files.read_jsonl(path):
-        yield _decode_episode(record, path.parent)
+        yield _decode(record, path)
 
 
 def read_episode(path: Path, index: int) -> types.Episode:
@@ -61,10 +61,11 @@ def read_episode(path: Path, index: int) -> types.Episode:
 
     Raises:
         IndexError: the log has fewer episodes.
+        ValueError: a line is not an episode of this version.
     """
     if index >= 0 and path.exists():
         for record in itertools.islice(atomic_files.read_jsonl(path), index, None):
-            return _decode_episode(record, path.parent)
+            return _decode(record, path)
     raise IndexError(f"{path} has no episode {index}")
 
 
@@ -252,6 +253,16 @@ def _write_screenshot(screenshot: bytes | None, folder: Path) -> str | None:
 
 
 # --- decoding -----------------------------------------------------------------------------------
+
+
+def _decode(record: Mapping[str, Any], path: Path) -> types.Episode:
+    try:
+        return _decode_episode(record, path.parent)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} contains an episode that is damaged or of another version of webagent_jax: "
+            f"{error!r}"
+        ) from error
 
 
 def _decode_episode(record: Mapping[str, Any], folder: Path) -> types.Episode:

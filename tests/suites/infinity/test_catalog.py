@@ -144,3 +144,11 @@ def test_default_splits_of_real_checkout(checkout: str) -> None:
     }
     held_out = catalog.read(InfinityConfig(path=checkout, test_split="tasks"))["test"]
     assert not held_out.keys() & (splits["train"].keys() | splits["test"].keys())
+
+
+@pytest.mark.parametrize("text", ["[{}]", "{", "[7]"])
+def test_damaged_task_file_is_an_error_with_its_path(small_checkout: Path, text: str) -> None:
+    (small_checkout / "apps" / "notes" / "real-tasks.json").write_text(text)
+    config = InfinityConfig(path=str(small_checkout))
+    with pytest.raises(ConfigError, match=r"notes/real-tasks\.json is not a task file"):
+        catalog.read(config)

@@ -48,7 +48,7 @@ def read_all(path: str) -> Iterator[Task]:
     `eval` of a task contains its difficulty and the path of its verifier.
 
     Raises:
-        ConfigError: there is no checkout at the path.
+        ConfigError: there is no checkout at the path, or a file of it is damaged.
     """
     # Other folders of the checkout contain unfinished apps and manuals.
     files = sorted(Path(path).expanduser().glob("apps/*/real-tasks.json")) if path else []
@@ -59,18 +59,28 @@ def read_all(path: str) -> Iterator[Task]:
         )
     for folder in (file.parent for file in files):
         for kind in ("real-tasks", "function-tasks"):
-            for entry in json.loads((folder / f"{kind}.json").read_text()):
-                yield Task(
-                    id=f"infinity/{folder.name}/{entry['id']}",
-                    suite="infinity",
-                    sites=(folder.name,),
-                    intent=entry["instruction"],
-                    start_url="/",
-                    eval={
-                        "difficulty": entry.get("difficulty", "function"),
-                        "verifier": str(folder / entry["verify"]),
-                    },
-                )
+            file = folder / f"{kind}.json"
+            try:
+                yield from [_task(folder, entry) for entry in json.loads(file.read_text())]
+            except (KeyError, TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"{file} is not a task file of WebArena-Infinity ({error!r}): restore it, or "
+                    "use another checkout"
+                ) from error
+
+
+def _task(folder: Path, entry: Mapping[str, str]) -> Task:
+    return Task(
+        id=f"infinity/{folder.name}/{entry['id']}",
+        suite="infinity",
+        sites=(folder.name,),
+        intent=entry["instruction"],
+        start_url="/",
+        eval={
+            "difficulty": entry.get("difficulty", "function"),
+            "verifier": str(folder / entry["verify"]),
+        },
+    )
 
 
 def task_name(task: Task) -> str:

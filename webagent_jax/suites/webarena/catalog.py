@@ -23,7 +23,7 @@ from webagent_jax.suites.webarena import verified
 from webagent_jax.types import Split, Task
 
 ACCOUNT_SITES = ("shopping", "shopping_admin", "reddit", "gitlab")
-"""Sites with a login, which are the sites that tasks can modify."""
+"""Sites with a login."""
 
 _READ_ONLY_SITES = ("wikipedia", "map", "homepage")  # tasks cannot modify them
 _SITE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")

@@ -82,7 +82,7 @@ class WebArena:
         log: Callable[[str], None] = lambda line: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._pool = pool
+        self._pool, self._config = pool, config
         self._catalog, addresses = read(config, names, environ)
         for note in self._catalog.notes:
             log(note)
@@ -91,7 +91,7 @@ class WebArena:
         is_verified = config.labels == "verified"
         self._keep_network_logs = is_verified or config.keep_network_logs
         self._scoring = Scoring(
-            rules=matching_rules(config),
+            rules=_MATCHING_RULES[config.matching_rules],  # of tasks with the original labels
             judge=make_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
             verified_python=(
@@ -166,13 +166,13 @@ class WebArena:
             except InfraError:
                 lease.has_fault = True
                 raise
-            # Released in reverse order: the session ends before its state and replicas are free.
+            # Released in reverse order: the session closes before its state and replicas are free.
             resources.callback(session.close)
             return WebArenaEnvironment(
                 task_file.with_addresses(task, addresses),
                 session,
                 lease,
-                scoring=self._scoring,
+                scoring=replace(self._scoring, rules=matching_rules(self._config, task)),
                 find_site_error=partial(self._find_site_error, addresses, login_addresses),
                 keep_network_log=self._keep_network_logs,
                 # The environment owns the resources from now on.
@@ -223,9 +223,13 @@ class WebArena:
                     log(warning)
 
 
-def matching_rules(config: WebArenaConfig) -> MatchingRules:
-    """Return the rules of text comparison: those of the option, or of the harness of the labels."""
-    return LITE_V2 if config.labels == "lite-v2" else _MATCHING_RULES[config.matching_rules]
+def matching_rules(config: WebArenaConfig, task: Task) -> MatchingRules:
+    """Return the rules of text comparison: those of the option, or of WebArena-Lite-v2's harness.
+
+    Training tasks have the original labels in every run.
+    """
+    is_lite_v2 = task.id.startswith("webarena/lite-v2/")
+    return LITE_V2 if is_lite_v2 else _MATCHING_RULES[config.matching_rules]
 
 
 def _make_reset_hook(config: WebArenaConfig) -> ResetHook | None:
@@ -254,5 +258,5 @@ def make_judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge
     key = environ.get(config.api_key_env, "") if config.api_key_env else ""
     cache = Path(config.cache_dir) if config.cache_dir else None
     return EndpointJudge(
-        config.url, config.model, api_key=key, cache=cache, json_schema=config.json_schema
+        config.url, config.model, api_key=key.strip(), cache=cache, json_schema=config.json_schema
     )

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from webagent_jax.config import ConfigError, WebArenaConfig
 from webagent_jax.suites import task_file
 from webagent_jax.types import InfraError, Task
+from webagent_jax.unicode import to_well_formed
 
 Json = dict[str, Any]
 
@@ -238,7 +239,8 @@ def _retrieved_data(message: str, item_type: str) -> list[Any]:
 def _parse_container(text: str) -> dict[str, Any] | list[Any] | None:
     """Return the JSON object or list that a text contains; None for anything else."""
     try:
-        value = json.loads(text)
+        # JSON may escape half of a surrogate pair, which the package cannot encode.
+        value = to_well_formed(json.loads(text))
     except (ValueError, RecursionError):  # thousands of brackets
         return None
     return value if isinstance(value, dict | list) else None
