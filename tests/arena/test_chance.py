@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from webagent_jax.arena import selection
+from webagent_jax.arena.admin.customers import GROUPS
+from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.registry import TEMPLATES
 from webagent_jax.arena.selection import GeneratedTask
+from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, STATUSES
 from webagent_jax.arena.task import Data
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig
@@ -118,6 +121,26 @@ def test_copied_intent_selects_no_option(
     }
     # The number of reviews with 4 stars may be 4.
     assert solved <= {"shop/star-count"}
+
+
+@pytest.mark.parametrize(
+    "options", [STATUSES, PAYMENTS, tuple(DELIVERIES), GROUPS, ROLES, ("yes", "no")]
+)
+def test_list_of_all_options_selects_none(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]], options: Sequence[str]
+) -> None:
+    def list_all(item: GeneratedTask) -> str:
+        """Return all options, and the further parts of the answer after one of them."""
+        answer = reference_answer(item)
+        return ", ".join((*options, answer) if answer.split(", ")[0] in options else options)
+
+    solved = {
+        item.template.name
+        for items in tasks_by_split.values()
+        for item in answer_tasks(items)
+        if arena.score(item.task, list_all(item), _NULL_SITE_STATE)
+    }
+    assert not solved
 
 
 def test_reference_answers_are_rewarded(

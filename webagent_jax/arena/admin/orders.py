@@ -19,19 +19,10 @@ from webagent_jax.arena.admin.staff_views import (
 )
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
+from webagent_jax.arena.shop.policies import STATUSES
 from webagent_jax.arena.site import NotFound, RequestContext, format_money
 
 views = StaffViews()
-
-STATUSES = (
-    "Pending",
-    "Processing",
-    "On Hold",
-    "Shipped",
-    "Complete",
-    "Cancelled",
-    "Refunded",
-)
 
 SORTS = {
     "": ("Newest first", "id DESC"),

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 DELIVERIES = {"Standard": 495, "Express": 1295, "Pick-up point": 295}
+STATUSES = (  # of orders
+    "Pending",
+    "Processing",
+    "On Hold",
+    "Shipped",
+    "Complete",
+    "Cancelled",
+    "Refunded",
+)
 PAYMENTS = ("Credit card", "Bank transfer", "Cash on delivery")
 FREE_STANDARD_MIN_CENTS = 7_500  # order value in cents from which standard delivery is free
 PROMOTIONS = (

@@ -6,9 +6,10 @@ import random
 from collections.abc import Mapping
 
 from webagent_jax.arena import common
+from webagent_jax.arena.admin.customers import GROUPS
 from webagent_jax.arena.admin.tasks.helpers import go_to_customer, sample_customer
 from webagent_jax.arena.shop.data import NUM_CUSTOMERS
-from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
+from webagent_jax.arena.shop.tasks.helpers import dollar_formats, format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -61,13 +62,14 @@ def _sample_customer_fact(data: Data, rng: random.Random) -> TaskInstance | None
     value = {
         "email address": customer["email"],
         "phone number": customer["phone"],
-        "lifetime sales": format_dollars(total_cents),
+        "lifetime sales": dollar_formats(total_cents),
         "number of orders": str(orders),
         "town": customer["city"],
         "customer group": customer["customer_group"],
         "day of registration": date_formats(customer["joined"]),
     }[fact]
-    return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
+    spec = answer_includes(value, excluding=GROUPS if fact == "customer group" else ())
+    return TaskInstance({"fact": fact, "customer": customer["name"]}, spec)
 
 
 _CUSTOMER_FACT = (
@@ -136,7 +138,7 @@ def _sample_compare_customers(data: Data, rng: random.Random) -> TaskInstance | 
     (_, first), (_, second) = (_order_totals(data, customer["id"]) for customer in (a, b))
     if first == second:
         return None
-    spec = answer_includes(format_dollars(abs(first - second)))
+    spec = answer_includes(dollar_formats(abs(first - second)))
     return TaskInstance({"a": a["name"], "b": b["name"]}, spec)
 
 

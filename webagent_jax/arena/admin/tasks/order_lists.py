@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from webagent_jax.arena.admin.orders import SORTS, STATUSES
+from webagent_jax.arena.admin.orders import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     CUSTOMER_ORDER_ROW,
@@ -17,7 +17,8 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_customer,
     sample_month,
 )
-from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.shop.policies import STATUSES
+from webagent_jax.arena.shop.tasks.helpers import dollar_formats
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -80,7 +81,7 @@ def _sample_largest_order(data: Data, rng: random.Random) -> TaskInstance | None
     first, second = data["shop"].execute(sql, first_and_last_day(month)).fetchmany(2)
     if first["total"] == second["total"]:
         return None
-    spec = answer_includes(first["name"], format_dollars(first["total"]))
+    spec = answer_includes(first["name"], dollar_formats(first["total"]))
     return TaskInstance({"end": end, "month": month}, spec)
 
 
@@ -115,10 +116,11 @@ def _sample_latest_order(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     value = {
         "date": date_formats(order["placed"]),
-        "total": format_dollars(order["total"]),
+        "total": dollar_formats(order["total"]),
         "status": order["status"],
     }[fact]
-    return TaskInstance({"fact": fact, "customer": customer["name"]}, answer_includes(value))
+    spec = answer_includes(value, excluding=STATUSES if fact == "status" else ())
+    return TaskInstance({"fact": fact, "customer": customer["name"]}, spec)
 
 
 @tasks.add(

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import find_orders, go_to_order, sample_order
 from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
-from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS
+from webagent_jax.arena.shop.tasks.helpers import dollar_formats
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -51,11 +52,13 @@ def _sample_order_fact(data: Data, rng: random.Random) -> TaskInstance | None:
         "delivery method": order["delivery"],
         "email address": email,
         "phone number": order["phone"],
-        "total": format_dollars(order["total"]),
-        "shipping cost": format_dollars(order["shipping"]),
+        "total": dollar_formats(order["total"]),
+        "shipping cost": dollar_formats(order["shipping"]),
         "zip code": order["zip_code"],
     }[fact]
-    return TaskInstance({"fact": fact, "number": str(order["id"])}, answer_includes(value))
+    options = {"payment method": PAYMENTS, "delivery method": tuple(DELIVERIES)}
+    spec = answer_includes(value, excluding=options.get(fact, ()))
+    return TaskInstance({"fact": fact, "number": str(order["id"])}, spec)
 
 
 @tasks.add(
@@ -135,7 +138,7 @@ def _sample_refund_reason(data: Data, rng: random.Random) -> TaskInstance | None
     sql = "SELECT amount, reason FROM refund WHERE purchase_id = ?"
     amount, reason = data["shop"].execute(sql, [order["id"]]).fetchone()
     return TaskInstance(
-        {"number": str(order["id"])}, answer_includes(format_dollars(amount), reason)
+        {"number": str(order["id"])}, answer_includes(dollar_formats(amount), reason)
     )
 
 

@@ -15,7 +15,7 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_month,
     submit_report_form,
 )
-from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.shop.tasks.helpers import dollar_formats
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -52,7 +52,7 @@ def _sample_coupon_use(data: Data, rng: random.Random) -> TaskInstance | None:
     row = sample_row(rng, data["shop"].execute(sql, first_and_last_day(period)).fetchall())
     if row is None:
         return None
-    value = str(row[1]) if fact == "uses" else format_dollars(row[1])
+    value = str(row[1]) if fact == "uses" else dollar_formats(row[1])
     question = (
         "How many orders used" if fact == "uses" else "How much discount in all was given with"
     )

@@ -17,7 +17,7 @@ from webagent_jax.arena.admin.tasks.helpers import (
     sample_month,
     submit_report_form,
 )
-from webagent_jax.arena.shop.tasks.helpers import format_dollars, parse_cents
+from webagent_jax.arena.shop.tasks.helpers import dollar_formats, format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
@@ -158,7 +158,7 @@ def _sales(data: Data, first: str, last: str) -> list[tuple[str, int, int, int, 
 
 
 def _reference(figure: str, value: int) -> str:
-    return str(value) if figure == "number of orders" else format_dollars(value)
+    return str(value) if figure == "number of orders" else dollar_formats(value)
 
 
 def _sample_sales_figure(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -239,7 +239,7 @@ def _sample_revenue_difference(data: Data, rng: random.Random) -> TaskInstance |
     a, b = MONTHS[index], MONTHS[index + 1]
     (*_, first), (*_, second) = _sales(data, f"{a}-01", first_and_last_day(month_name(b))[1])
     slots = {"a": month_name(a), "b": month_name(b)}
-    return TaskInstance(slots, answer_includes(format_dollars(abs(second - first))))
+    return TaskInstance(slots, answer_includes(dollar_formats(abs(second - first))))
 
 
 @tasks.add(

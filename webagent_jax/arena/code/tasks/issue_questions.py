@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena import random_data
+from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.code.tasks.helpers import (
     fetch_rows,
     go_to_issue,
@@ -20,12 +21,12 @@ from webagent_jax.arena.code.tasks.helpers import (
     set_filter,
 )
 from webagent_jax.arena.code.tasks.merge_requests import DELETE_BRANCH
-from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
+    date_formats,
     sample_row,
     unachievable,
 )
@@ -261,8 +262,7 @@ def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | Non
         "due": "when is it due",
         "left": "how many of its issues are still open",
     }[kind]
-    iso = milestone["due"]
-    answer_text = f"{format_day(iso)} |OR| {iso}" if kind == "due" else str(milestone["left"])
+    answer_text = date_formats(milestone["due"]) if kind == "due" else str(milestone["left"])
     slots = {"milestone": milestone["title"], "project": project["name"], "question": question}
     return TaskInstance(slots, answer_includes(answer_text))
 
@@ -292,7 +292,7 @@ def _sample_member_role(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng)
     member = sample_row(rng, other_members(data, project))
     slots = {"person": member["name"], "project": project["name"]}
-    return TaskInstance(slots, answer_includes(member["role"]))
+    return TaskInstance(slots, answer_includes(member["role"], excluding=ROLES))
 
 
 _MEMBER_ROLE = (

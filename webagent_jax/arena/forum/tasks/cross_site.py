@@ -18,6 +18,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
 )
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
+    dollar_formats,
     format_dollars,
     go_to_product,
     sample_product,
@@ -64,7 +65,7 @@ def _sample_post_and_product(data: Data, rng: random.Random) -> tuple[Any, Any] 
 def _sample_price_of_post_product(data: Data, rng: random.Random) -> TaskInstance | None:
     pair = _sample_post_and_product(data, rng)
     return pair and TaskInstance(
-        {"title": pair[0]["title"]}, answer_includes(format_dollars(pair[1]["price"]))
+        {"title": pair[0]["title"]}, answer_includes(dollar_formats(pair[1]["price"]))
     )
 
 

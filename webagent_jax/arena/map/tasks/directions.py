@@ -315,7 +315,8 @@ def _sample_in_time(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     slots = {"start": first["name"], "end": second["name"], "mode": mode, "limit": str(limit)}
     verdict = "yes" if needed_minutes < limit else "no"
-    return TaskInstance(slots, answer_includes(verdict, *duration_references(needed_minutes)))
+    texts = (verdict, *duration_references(needed_minutes))
+    return TaskInstance(slots, answer_includes(*texts, excluding=("yes", "no")))
 
 
 @tasks.add(

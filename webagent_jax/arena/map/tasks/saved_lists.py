@@ -17,6 +17,7 @@ from webagent_jax.arena.task import (
     answer_includes,
     page_equals,
     page_includes,
+    page_lists,
     sample_row,
 )
 from webagent_jax.expert_steps import (
@@ -254,7 +255,9 @@ def _write_note(page: Observation, place: str, note: str) -> Moves:
 def _sample_change_note(data: Data, rng: random.Random) -> TaskInstance | None:
     row, note = sample_row(rng, _read_saved(data)), rng.choice(_NOTES)
     slots = {"place": row["name"], "list": row["list"], "note": note}
-    return TaskInstance(slots, page_includes(f"{MAP}/lists/{row['list_id']}", "ol.saved", note))
+    line = f"{row['name']}, {note}"
+    spec = page_lists(f"{MAP}/lists/{row['list_id']}", "ol.saved li", "li > a, q", line)
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(

@@ -41,8 +41,8 @@ def _sample_new_address(data: Data, rng: random.Random) -> TaskInstance | None:
         "name": common.agent_user().name,
         "phone": common.agent_user().phone,
     }
-    spec = page_includes(f"{SHOP}/account/addresses", "address", _format_address(slots))
-    return TaskInstance(slots, spec)
+    text = f"{slots['name']}, {_format_address(slots)}, {slots['phone']}"
+    return TaskInstance(slots, page_includes(f"{SHOP}/account/addresses", "address", text))
 
 
 def _format_address(slots: Slots) -> str:

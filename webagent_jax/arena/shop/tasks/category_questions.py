@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.shop.tasks.helpers import (
-    format_dollars,
+    dollar_formats,
     go_to_category,
     sample_category,
     sample_product,
@@ -131,7 +131,7 @@ def _sample_price_range(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     return TaskInstance(
         {"brand": brand, "category": category},
-        answer_includes(format_dollars(low), format_dollars(high)),
+        answer_includes(dollar_formats(low), dollar_formats(high)),
     )
 
 

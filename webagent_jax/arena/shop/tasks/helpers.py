@@ -56,6 +56,12 @@ def format_dollars(cents: int) -> str:
     return f"{cents / 100:,.2f}"
 
 
+def dollar_formats(cents: int) -> str:
+    """Return the formats in which an answer may write an amount, as one reference."""
+    text = format_dollars(cents)
+    return " |OR| ".join(dict.fromkeys((text, text.replace(",", ""))))
+
+
 def parse_cents(text: str) -> int:
     """Return the cents of an amount in dollars: 1,234.50 gives 123450."""
     return round(float(text.replace(",", "")) * 100)

@@ -8,9 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from webagent_jax.arena.shop.policies import STATUSES
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
     SHOP,
+    dollar_formats,
     format_dollars,
     go_to_orders,
     parse_cents,
@@ -19,6 +21,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    EvalSpec,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -46,21 +49,23 @@ _INDICES = {"latest": 0, "second latest": 1, "third latest": 2, "fourth latest":
 _FACTS = {"number": "id", "date": "placed", "total": "total", "status": "status"}
 
 
-def _reference(fact: str, value: Any) -> str:
-    """Return the reference answer for a fact of an order."""
+def _require_fact(fact: str, value: Any) -> EvalSpec:
+    """Require an answer with a fact of an order."""
     match fact:
         case "date":
-            return date_formats(value)
+            return answer_includes(date_formats(value))
         case "total":
-            return format_dollars(value)
-    return str(value)
+            return answer_includes(dollar_formats(value))
+        case "status":
+            return answer_includes(value, excluding=STATUSES)
+    return answer_includes(str(value))
 
 
 def _sample_recent_order(data: Data, rng: random.Random) -> TaskInstance | None:
     place, fact = rng.choice(list(_INDICES)), rng.choice(list(_FACTS))
     sql = f"SELECT * FROM purchase WHERE customer_id = {AGENT_USER_ID} ORDER BY id DESC LIMIT 4"
     value = data["shop"].execute(sql).fetchall()[_INDICES[place]][_FACTS[fact]]
-    return TaskInstance({"place": place, "fact": fact}, answer_includes(_reference(fact, value)))
+    return TaskInstance({"place": place, "fact": fact}, _require_fact(fact, value))
 
 
 @tasks.add(
@@ -84,7 +89,7 @@ def _sample_first_order(data: Data, rng: random.Random) -> TaskInstance | None:
     fact = rng.choice(list(_FACTS))
     sql = f"SELECT * FROM purchase WHERE customer_id = {AGENT_USER_ID} ORDER BY id LIMIT 1"
     value = data["shop"].execute(sql).fetchone()[_FACTS[fact]]
-    return TaskInstance({"fact": fact}, answer_includes(_reference(fact, value)))
+    return TaskInstance({"fact": fact}, _require_fact(fact, value))
 
 
 @tasks.add(
@@ -128,7 +133,7 @@ def _sample_monthly_spending(data: Data, rng: random.Random) -> TaskInstance | N
         return None
     total = sum(total for total, status in sample[1] if status != "Cancelled")
     return (
-        TaskInstance({"month": sample[0]}, answer_includes(format_dollars(total)))
+        TaskInstance({"month": sample[0]}, answer_includes(dollar_formats(total)))
         if total
         else None
     )

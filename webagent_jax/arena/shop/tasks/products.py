@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from webagent_jax.arena.shop.tasks.helpers import (
+    dollar_formats,
     format_dollars,
     go_to_product,
     go_to_reviews,
@@ -43,7 +44,7 @@ Slots = Mapping[str, str]
 def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:
     product = sample_product(data, rng)
     return product and TaskInstance(
-        {"product": product["name"]}, answer_includes(format_dollars(product["price"]))
+        {"product": product["name"]}, answer_includes(dollar_formats(product["price"]))
     )
 
 
@@ -117,7 +118,7 @@ def _sample_price_difference(data: Data, rng: random.Random) -> TaskInstance | N
     if dear is None or cheap is None or dear["price"] <= cheap["price"]:
         return None
     slots = {"dear": dear["name"], "cheap": cheap["name"]}
-    return TaskInstance(slots, answer_includes(format_dollars(dear["price"] - cheap["price"])))
+    return TaskInstance(slots, answer_includes(dollar_formats(dear["price"] - cheap["price"])))
 
 
 @tasks.add(
