@@ -26,7 +26,7 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
     && if [ -n "$EXTRA" ]; then pip install --no-cache-dir "webagent_jax[$EXTRA]"; fi
 
 # Chromium needs no privileges here; its sandbox is off by default in containers (docs/security.md).
-RUN useradd --uid 1000 --create-home agent && mkdir -p runs && chown agent runs
+RUN useradd --uid 1000 --create-home agent && mkdir -p runs .auth && chown agent runs .auth
 USER 1000
 
 ENTRYPOINT ["webagent"]

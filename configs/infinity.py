@@ -53,7 +53,7 @@ _INFINITY = RunConfig(
     rollout=RolloutConfig(
         max_concurrent_episodes=8, max_turns=30, max_new_tokens=512, episode_timeout=1_800.0
     ),
-    bc=BCConfig(row_tokens=_CONTEXT),
+    bc=BCConfig(demos_per_task=1, row_tokens=_CONTEXT),
     grpo=GRPOConfig(row_tokens=_CONTEXT),
     eval=EvalConfig(seeds_per_task=1, max_turns=(30,)),
 )

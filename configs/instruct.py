@@ -93,6 +93,7 @@ def get_config(variant: str = "arena") -> ml_collections.ConfigDict:
                 tasks_per_update=16,
                 group_size=8,
                 row_tokens=context,
+                checkpoint_interval=5,  # params and both moments, 12 bytes per param
                 optimizer=OptimizerConfig(learning_rate=1e-6, warmup_fraction=0.05),
             ),
             # Sampling as in training, because M-GRPO improves the sampled policy.

@@ -130,6 +130,7 @@ def get_config(variant: str = "r1") -> ml_collections.ConfigDict:
                 episode_timeout=1_800.0,
             ),
             bc=BCConfig(
+                demos_per_task=1,
                 epochs=1,
                 # 128 (h, a) pairs, as the 1,124 trajectories of WebRL have 8.4 turns each. An epoch
                 # has 75 updates.
@@ -146,6 +147,7 @@ def get_config(variant: str = "r1") -> ml_collections.ConfigDict:
                 kl_beta=0.001,
                 filter_groups=False,
                 row_tokens=_CONTEXT,
+                checkpoint_interval=5,  # params and both moments, 12 bytes per param
                 optimizer=OptimizerConfig(learning_rate=1e-6, max_grad_norm=0.01),
             ),
             eval=EvalConfig(seeds_per_task=1, max_turns=(30,)),

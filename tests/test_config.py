@@ -31,7 +31,7 @@ def test_unknown_option_error_lists_valid_options():
         ({"grpo": {"group_size": 1}}, "group_size must be at least 2"),
         ({"rollout": {"temperature": 0.0}}, "temperature must be above 0"),
         ({"rollout": {"max_new_tokens": 5000}}, "must be below engine.max_model_len"),
-        ({"engine": {"max_model_len": 4096}}, "row_tokens must be at least"),
+        ({"engine": {"max_model_len": 4096}}, "needs training rows that fit any turn"),
         ({"suite": {"webarena": {"reset_every": 0}}}, "reset_every must be at least 1"),
         ({"bc": {"checkpoint_interval": 0}}, "checkpoint_interval must be at least 1"),
         ({"seed": -1}, "seed must not be negative"),
@@ -46,6 +46,14 @@ def test_unknown_option_error_lists_valid_options():
         (
             {"bc": {"optimizer": {"warmup_fraction": 10.0}}},
             "warmup_fraction must be a fraction",
+        ),
+        ({"grpo": {"updates": 0}}, "updates and grpo.tasks_per_update must be at least 1"),
+        ({"engine": {"slots": 0}}, "engine.slots must be at least 1"),
+        ({"browser": {"max_rss_mib": 0}}, "browser.max_rss_mib must be above 0"),
+        ({"rollout": {"top_p": 1.5}}, "rollout.top_p must be above 0 and at most 1"),
+        (
+            {"engine": {"max_model_len": 4096}},
+            "set --config.bc.row_tokens=4096 --config.grpo.row_tokens=4096",
         ),
         ({"bc": {"optimizer": {"b2": 1.0}}}, "b2 must be at least 0 and below 1"),
         ({"bc": {"optimizer": {"weight_decay": -0.1}}}, "weight_decay must not be negative"),

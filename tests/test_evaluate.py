@@ -197,7 +197,7 @@ def test_seeds_per_task_above_maximum_is_rejected(run, tmp_path):
 
 
 def test_evaluation_without_tasks_is_rejected(run, tmp_path):
-    with pytest.raises(ConfigError, match=r"suite\.tasks names no task of the test split"):
+    with pytest.raises(ConfigError, match=r"the test split has no task"):
         run(tmp_path, suite=FakeSuite(names=()))
 
 
@@ -454,7 +454,7 @@ def test_launcher_compares_with_other_evaluation(run, tmp_path, capsys):
     run(tmp_path / "this")
     launch(tmp_path / "this", compare=str(tmp_path / "other"))
     output = capsys.readouterr().out
-    assert "+25.0 points" in output and "over 8 paired tasks" in output
+    assert "+25.0 points" in output and "over the first attempts at 8 paired tasks" in output
     assert "solved now: 2 (fake/test/a/3, fake/test/b/3)" in output
     comparison = json.loads((tmp_path / "this" / "comparison.json").read_text())
     assert comparison["gained"] == ["fake/test/a/3", "fake/test/b/3"] and comparison["lost"] == []

@@ -129,7 +129,8 @@ def check_num_demos(cfg: RunConfig) -> None:
     num_seeds, num_demos = cfg.suite.train_seeds_per_task, cfg.bc.demos_per_task
     if num_demos > num_seeds:
         raise ConfigError(
-            f"bc.demos_per_task={num_demos} must be at most suite.train_seeds_per_task={num_seeds}"
+            f"bc.demos_per_task={num_demos} must be at most "
+            f"suite.train_seeds_per_task={num_seeds}: set --config.bc.demos_per_task={num_seeds}"
         )
 
 

@@ -133,8 +133,10 @@ class BrowserConfig:
     # Playwright servers that launch the Chromium processes, in round-robin order
     # (ws://host:port/path); empty: local processes.
     ws_endpoints: tuple[str, ...] = ()
-    viewport_width: int = 1280  # width of the viewport in CSS pixels
-    viewport_height: int = 720  # height of the viewport in CSS pixels
+    # Viewport in CSS pixels, on WebArena and sites of your own. The embedded suites and Infinity
+    # have 1280 x 720, BrowserGym that of its benchmark.
+    viewport_width: int = 1280  # width
+    viewport_height: int = 720  # height
     call_timeout: float = 10.0  # time limit of one browser call, in seconds
     navigation_timeout: float = 20.0  # time limit of one page load, in seconds
     settle_timeout: float = 3.0  # maximum wait for a quiet page, in seconds
@@ -461,7 +463,9 @@ class EvalConfig:
     """Tasks, sampling and limits of an evaluation."""
 
     split: Literal["train", "test"] = "test"  # split of the tasks
-    seeds_per_task: int = 25  # seeds per name of the suite; names from task files have one
+    # Seeds per name of the suite. Names of the arena, WebArena and Infinity have one; use
+    # `attempts` to repeat them.
+    seeds_per_task: int = 25
     attempts: int = 1  # number of attempts per task, for pass@k
     temperature: float = 0.0  # sampling temperature; 0: greedy
     top_p: float = 1.0  # probability mass of nucleus sampling; 1: no limit
@@ -494,7 +498,7 @@ class LogConfig:
     """Additional outputs of a run."""
 
     wandb_project: str = ""  # Weights & Biases project; empty: metrics.jsonl and TensorBoard only
-    profile_update: int = 0  # update to profile into workdir/profile; 0: none
+    profile_update: int = 0  # update of M-GRPO to profile into workdir/profile; 0: none
     # Training episodes whose screenshots are stored, for every grpo.tasks_per_update groups.
     screenshots_per_update: int = 1
 
@@ -531,6 +535,18 @@ class RunConfig:
         )
 
 
+_POSITIVE_BROWSER_OPTIONS = (
+    "num_processes",
+    "viewport_width",
+    "viewport_height",
+    "call_timeout",
+    "navigation_timeout",
+    "max_episodes_per_process",
+    "max_rss_mib",
+    "max_observation_chars",
+)
+
+
 def _check(cfg: RunConfig) -> None:
     """Check values and combinations.
 
@@ -542,7 +558,10 @@ def _check(cfg: RunConfig) -> None:
             all(url.startswith(("ws://", "wss://")) for url in cfg.browser.ws_endpoints),
             "browser.ws_endpoints must be addresses of Playwright servers: ws://host:port/path",
         ),
-        (cfg.browser.num_processes >= 1, "browser.num_processes must be at least 1"),
+        *(
+            (getattr(cfg.browser, name) > 0, f"browser.{name} must be above 0")
+            for name in _POSITIVE_BROWSER_OPTIONS
+        ),
         (
             bool(cfg.suite.webarena.judge.model) or not cfg.suite.webarena.judge.url,
             "suite.webarena.judge.model must name the model behind suite.webarena.judge.url",
@@ -583,6 +602,7 @@ def _check(cfg: RunConfig) -> None:
             cfg.mesh.microbatch_rows_per_device >= 1,
             "mesh.microbatch_rows_per_device must be at least 1",
         ),
+        (cfg.engine.slots >= 1, "engine.slots must be at least 1"),
         (cfg.engine.tensor_parallel_size >= 1, "engine.tensor_parallel_size must be at least 1"),
         (
             cfg.engine.num_speculative_tokens >= 0,
@@ -626,6 +646,10 @@ def _check(cfg: RunConfig) -> None:
         ),
         (0 <= cfg.bc.mistake_rate <= 1, "bc.mistake_rate must be a probability, 0 to 1"),
         (cfg.bc.turns_per_demo >= 0, "bc.turns_per_demo must not be negative; 0 means all turns"),
+        (
+            cfg.grpo.updates >= 1 and cfg.grpo.tasks_per_update >= 1,
+            "grpo.updates and grpo.tasks_per_update must be at least 1",
+        ),
         (
             cfg.grpo.group_size >= 2,
             "grpo.group_size must be at least 2: advantages compare episodes",
@@ -706,6 +730,7 @@ def _check(cfg: RunConfig) -> None:
         (cfg.guard.patience >= 1, "guard.patience must be at least 1; limits of 0 disable guards"),
         (cfg.rollout.temperature > 0, "rollout.temperature must be above 0: RL needs sampling"),
         (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
+        (0 < cfg.rollout.top_p <= 1, "rollout.top_p must be above 0 and at most 1"),
         (0 < cfg.eval.top_p <= 1, "eval.top_p must be above 0 and at most 1"),
         (cfg.eval.top_k >= 0, "eval.top_k must not be negative; 0 means no limit"),
         (
@@ -735,8 +760,9 @@ def _check(cfg: RunConfig) -> None:
         (
             cfg.policy.kind == "openai"
             or cfg.engine.max_model_len <= min(cfg.bc.row_tokens, cfg.grpo.row_tokens),
-            "bc.row_tokens and grpo.row_tokens must be at least engine.max_model_len: "
-            "a row must fit any turn",
+            f"engine.max_model_len={cfg.engine.max_model_len} needs training rows that fit any "
+            f"turn: set --config.bc.row_tokens={cfg.engine.max_model_len} "
+            f"--config.grpo.row_tokens={cfg.engine.max_model_len}",
         ),
     )
     for is_valid, message in rules:
@@ -779,7 +805,8 @@ def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
         (
             cfg.prompt.template != "auto" or cfg.policy.path != "webagent-tiny",
             "prompt.template must be set for policy.kind=openai: webarena describes the actions to "
-            "an instruct model, compact is for policies trained with it",
+            "an instruct model, compact is for policies trained with it. Set policy.path to the "
+            "tokenizer of the model: that of webagent-tiny counts several times as many tokens",
         ),
         (endpoint.concurrency >= 1, "policy.endpoint.concurrency must be at least 1"),
         (endpoint.retries >= 0, "policy.endpoint.retries must not be negative; 0 disables retries"),

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ def evaluate(
     """
     progress = progress or NullProgress()
     cfg = prompt_record.with_template(cfg)
+    if note := prompt_record.untrained_template_note(cfg):
+        progress.log(note)
     run_metadata.init_workdir(workdir, cfg, "evaluate")
     state = _State(workdir / "episodes")
     keys = _completed_keys(workdir / "eval.json", state)
@@ -74,12 +76,23 @@ def evaluate(
             jobs = _jobs(cfg, runtime, state.wait_timer)
             progress.start_phase(name, len(jobs), "episodes", done=len(state.episodes))
             _run_jobs(jobs, runtime, state, progress)
+            _log_long_prompts(cfg, state.episodes.values(), progress)
         report = _report(cfg, state, [_key(job) for job in jobs])
         atomic_files.write_json(
             workdir / "eval.json", episode_log.eval_json(report, cfg, run_metadata.commit())
         )
     html.write_report(workdir)
     return report
+
+
+def _log_long_prompts(cfg: RunConfig, episodes: Iterable[Episode], progress: Progress) -> None:
+    # Other reasons to truncate an episode need a turn.
+    num_too_long = sum(episode.truncated and not episode.turns for episode in episodes)
+    if num_too_long:
+        progress.log(
+            f"in {num_too_long} episodes the first prompt was too long, so they failed without a "
+            f"response: increase engine.max_model_len={cfg.engine.max_model_len}"
+        )
 
 
 def _completed_keys(path: Path, state: _State) -> list[_Key]:

@@ -9,8 +9,17 @@ from pathlib import Path
 import jax
 import pytest
 
-from webagent_jax import distributed
-from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, PromptConfig, RunConfig
+from webagent_jax import config_options, distributed
+from webagent_jax.config import (
+    ConfigError,
+    EndpointConfig,
+    EngineConfig,
+    GuardConfig,
+    MeshConfig,
+    PolicyConfig,
+    PromptConfig,
+    RunConfig,
+)
 from webagent_jax.policy.loading import with_policy_path
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.workdir_lock import hold_lock
@@ -30,6 +39,27 @@ def test_run_rejects_other_config_and_command(tmp_path: Path) -> None:
         run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "train grpo")
     with pytest.raises(ConfigError, match="run of `webagent train grpo`, this is `webagent eval"):
         run_metadata.init_workdir(tmp_path, RunConfig(), "evaluate")
+
+
+def test_run_continues_with_other_options_of_execution(tmp_path: Path, caplog) -> None:
+    start_run(tmp_path, RunConfig())
+    cfg = RunConfig(
+        guard=GuardConfig(max_infra_fraction=0),
+        engine=EngineConfig(slots=3),
+        mesh=MeshConfig(microbatch_rows_per_device=1),
+    )
+    run_metadata.init_workdir(tmp_path, cfg, "train grpo")
+    assert "the run continues with engine.slots=3 instead of" in caplog.text
+    with pytest.raises(ConfigError, match=r"a run with engine\.max_model_len="):
+        run_metadata.init_workdir(
+            tmp_path, dataclasses.replace(cfg, engine=EngineConfig(max_model_len=128)), "train grpo"
+        )
+
+
+def test_options_of_execution_exist() -> None:
+    names = [option.path for group in config_options.groups() for option in group.options]
+    for prefix in run_metadata._EXECUTION_OPTIONS:
+        assert any(name.startswith(prefix) for name in names), prefix
 
 
 def test_run_without_results_takes_new_config(tmp_path: Path) -> None:

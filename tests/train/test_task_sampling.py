@@ -211,5 +211,5 @@ def test_infra_groups_are_not_counted(suite):
 @pytest.mark.parametrize("task_sampling", ["uniform", "adaptive"])
 def test_suite_without_training_tasks_is_an_error(suite, monkeypatch, task_sampling):
     monkeypatch.setattr(suite, "task_names", lambda split: [])
-    with pytest.raises(ConfigError, match=r"suite\.tasks names no task of the train split"):
+    with pytest.raises(ConfigError, match=r"the train split has no task"):
         TaskSampler(make_config(task_sampling=task_sampling), suite, {})

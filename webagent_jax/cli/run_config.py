@@ -16,7 +16,8 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
     "Config file or built-in config, as FILE[:variant] or NAME[:variant]. "
-    "--config.SECTION.OPTION=VALUE overrides an option; `webagent options` lists them.",
+    "Default: quickstart. --config.SECTION.OPTION=VALUE overrides an option; `webagent options` "
+    "lists them.",
 )
 _DEFAULT = "quickstart"
 _DIRECTORY = Path(__file__).parents[1] / "configs"

@@ -49,8 +49,16 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _policy() -> PolicyConfig | None:
-    """Return the policy of --policy or --config.policy; None if neither is set."""
-    policy = run_config().policy
+    """Return the policy of --policy or --config.policy; None if neither is set.
+
+    Raises:
+        ConfigError: --config.policy has options, but names no policy.
+    """
+    policy, default = run_config().policy, PolicyConfig()
     if _POLICY.value:
         return dataclasses.replace(policy, kind="weights", path=_POLICY.value)
-    return None if policy == PolicyConfig() else policy
+    if policy == default:
+        return None
+    if (policy.kind, policy.path) == (default.kind, default.path):
+        raise ConfigError("options of --config.policy need a policy: set --policy=PATH as well")
+    return policy

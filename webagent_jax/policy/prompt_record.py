@@ -68,6 +68,16 @@ def with_template(cfg: RunConfig) -> RunConfig:
     return cfg
 
 
+def untrained_template_note(cfg: RunConfig) -> str:
+    """Return a message if the policy may not know the actions of its prompt; empty if it does."""
+    if cfg.prompt.template != "compact" or _read_policy(cfg.policy.path):
+        return ""
+    return (
+        f"{cfg.policy.path} was not trained with prompt.template=compact, which does not describe "
+        "the actions: an instruct model needs --config.prompt.template=webarena"
+    )
+
+
 def _read_policy(path: str) -> Template | None:
     """Return the template that a policy was trained with, without its weights if they are remote.
 

@@ -97,8 +97,8 @@ def require_task_names(suite: Suite, split: Split) -> Sequence[str]:
     names = suite.task_names(split)
     if not names:
         raise ConfigError(
-            f"suite.tasks names no task of the {split} split: `webagent list-tasks "
-            f"--split={split}` lists the names"
+            f"the {split} split has no task with these options of suite: `webagent list-tasks "
+            f"--split={split}` with the same --config options lists them"
         )
     return names
 

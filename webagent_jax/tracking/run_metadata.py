@@ -11,9 +11,35 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from absl import logging
+
 from webagent_jax.config import ConfigError, RunConfig, from_config_dict
 from webagent_jax.tracking import atomic_files
 from webagent_jax.tracking.workdir_lock import LOCK_FILE
+
+# Options that affect speed, memory and reports of a run, but define none of its results.
+_EXECUTION_OPTIONS = (
+    "browser.call_timeout",
+    "browser.executable_path",
+    "browser.max_episodes_per_process",
+    "browser.max_rss_mib",
+    "browser.navigation_timeout",
+    "browser.num_processes",
+    "browser.ws_endpoints",
+    "engine.kv_cache_mib",
+    "engine.slots",
+    "engine.steps_per_dispatch",
+    "engine.tensor_parallel_size",
+    "guard.",
+    "log.",
+    "mesh.",
+    "policy.endpoint.api_key_env",
+    "policy.endpoint.concurrency",
+    "policy.endpoint.retries",
+    "policy.endpoint.timeout",
+    "policy.endpoint.url",
+    "rollout.max_concurrent_episodes",
+)
 
 Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
 """Subcommand of `webagent` that writes a run."""
@@ -22,7 +48,8 @@ Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
 def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """Create config.json with config, commit and hardware, or check that the run is the same.
 
-    A run that has not written any other file takes the new config.
+    A run that has not written any other file takes the new config. Options that define no results,
+    such as `engine.slots`, may differ.
 
     Raises:
         ConfigError: the workdir cannot be written, or contains a run of another command or with
@@ -85,7 +112,7 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """Check that the run in the workdir has this command and config.
 
     Raises:
-        ConfigError: it has others; the message names an option.
+        ConfigError: it has others that define results; the message names an option.
     """
     previous = atomic_files.read_json(workdir / "config.json")
     if not isinstance(previous, dict) or not previous.keys() >= {"command", "config"}:
@@ -101,6 +128,9 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
     config = _to_json_types(dataclasses.asdict(cfg))
     # The first difference is enough.
     for name, old, new in _differences(previous["config"], config):
+        if name.startswith(_EXECUTION_OPTIONS):
+            logging.warning("the run continues with %s=%r instead of %r", name, new, old)
+            continue
         # A run that was moved together with its policy is the same run.
         if name == "policy.path" and _relative_path(old, previous, workdir) == os.path.relpath(
             new, workdir

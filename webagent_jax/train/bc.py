@@ -128,8 +128,14 @@ def _log_idle_processes(cfg: RunConfig, progress: Progress) -> None:
 
 def _collect_missing_demos(cfg: RunConfig, directory: Path, progress: Progress) -> None:
     # One process collects; all processes read the same files after the barrier.
-    if distributed.process_index() == 0 and not demos.exists(directory):
-        collect_demos(cfg, directory, progress)
+    if distributed.process_index() == 0:
+        if not demos.exists(directory):
+            collect_demos(cfg, directory, progress)
+        elif not directory.with_name("checkpoints").exists():
+            progress.log(
+                f"training on the demonstrations in {directory}: options of their collection "
+                "(bc.demos_per_task, bc.expert_thoughts, bc.mistake_rate) have no effect"
+            )
     distributed.barrier("demonstrations")
 
 

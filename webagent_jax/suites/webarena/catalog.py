@@ -112,7 +112,10 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
         splits[split], note = _select_scorable(selected, split, config)
         notes += [*note, *_faulty_label_notes(splits[split])]
     if not any(splits.values()):
-        raise ConfigError("no tasks remain: extend suite.tasks or suite.webarena.sites")
+        reasons = "".join(f" ({note})" for note in notes)
+        raise ConfigError(
+            f"no tasks remain{reasons}: extend suite.tasks or suite.webarena.sites, or set a judge"
+        )
     return Catalog(splits, tuple(notes))
 
 
