@@ -404,14 +404,15 @@ def test_interruption_reports_saved_results_and_continues(tmp_path):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    "options",
+    ("options", "num_updates"),
     [
-        ("train", "bc", "--config.bc.epochs=40", "--config.bc.checkpoint_interval=100"),
-        ("train", "grpo", "--config.grpo.updates=3", "--config.grpo.checkpoint_interval=100"),
+        # One update per epoch: two demonstrations of two tasks, in batches of four.
+        (("train", "bc", "--config.bc.epochs=40", "--config.bc.checkpoint_interval=100"), 40),
+        (("train", "grpo", "--config.grpo.updates=3", "--config.grpo.checkpoint_interval=100"), 3),
     ],
     ids=["bc", "grpo"],
 )
-def test_sigterm_saves_checkpoint_of_last_update_and_run_continues(tmp_path, options):
+def test_sigterm_saves_checkpoint_of_last_update_and_run_continues(tmp_path, options, num_updates):
     args = (*options, "--config=quickstart:smoke", f"--workdir={tmp_path}")
     metrics = tmp_path / "metrics.jsonl"
     with subprocess.Popen(
@@ -434,5 +435,8 @@ def test_sigterm_saves_checkpoint_of_last_update_and_run_continues(tmp_path, opt
     # The interval is 100 updates: the signal is the reason for this checkpoint.
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [str(update)]
     assert run_command(*args).returncode == 0
-    assert read_metrics(metrics)[:update] == records
+    resumed_records = read_metrics(metrics)
+    assert resumed_records[:update] == records
+    # The resumed run neither repeats nor skips an update.
+    assert [record["update"] for record in resumed_records] == list(range(1, num_updates + 1))
     assert (tmp_path / "policy" / "config.json").exists()

@@ -18,13 +18,14 @@ from tests.metric_records import without_timings
 from tools import benchmarks
 from tools.benchmarks import speculation
 from webagent_jax import config, policy
-from webagent_jax.config import ConfigError, SuiteConfig
+from webagent_jax.config import ConfigError, GuardConfig, SuiteConfig
 from webagent_jax.policy import weights
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import train_bc
 from webagent_jax.train.grpo import train_grpo
+from webagent_jax.train.metrics import GuardTripped
 from webagent_jax.train.validation import Validation
 from webagent_jax.types import Outcome
 
@@ -206,3 +207,28 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
     episodes = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
     assert all(e.outcome is not Outcome.INFRA for e in episodes)
     assert {int(v) for e in episodes for t in e.turns for v in t.completion.policy_version} == {1}
+
+
+def test_guard_stops_run_before_checkpoint_of_its_updates(tmp_path):
+    # AWR trains on groups of failures too. Short responses give the rows of both updates one shape.
+    cfg = dataclasses.replace(
+        SMOKE,
+        rollout=dataclasses.replace(SMOKE.rollout, max_turns=1, max_new_tokens=8),
+        guard=GuardConfig(min_entropy=1e9, patience=2),
+        grpo=dataclasses.replace(
+            SMOKE.grpo,
+            updates=3,
+            tasks_per_update=1,
+            minibatches=1,
+            filter_groups=False,
+            advantage_estimator="exponential",
+            policy_loss="logp",
+            kl_beta=0.0,
+        ),
+    )
+    with pytest.raises(GuardTripped, match="after update 2: entropy"):
+        train_grpo(cfg, tmp_path)
+    assert [record["update"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2]
+    # Both updates are beyond the limit, so neither has a checkpoint.
+    assert not [path for path in (tmp_path / "checkpoints").iterdir() if path.name.isdigit()]
+    assert not (tmp_path / "policy").exists()

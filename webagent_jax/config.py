@@ -773,7 +773,7 @@ def _check(cfg: RunConfig) -> None:
 def _optimizer_rules(name: str, optimizer: OptimizerConfig) -> tuple[tuple[bool, str], ...]:
     """Return validity and error message of each rule for the optimizer at option `name`."""
     return (
-        (optimizer.learning_rate > 0, f"{name}.learning_rate must be above 0"),
+        (optimizer.learning_rate >= 0, f"{name}.learning_rate must not be negative"),
         (
             0 <= optimizer.warmup_fraction <= 1,
             f"{name}.warmup_fraction must be a fraction of all steps, 0 to 1",

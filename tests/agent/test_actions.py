@@ -46,6 +46,10 @@ K = ActionKind
         ("exit('42')", Action(K.EXIT, value="42")),
         ("<think> do(x) </think> <answer> exit() </answer>", Action(K.EXIT)),
         ('<think> hm </think>\n<answer>\ndo(action="Wait")\n</answer>', Action(K.WAIT)),
+        (
+            '<think> do(action="Click", element="1") </think> do(action="Wait")',
+            Action(K.WAIT),
+        ),
         ('# Element: the "do(it)" button\ndo(action="Click", element="7")', Action(K.CLICK, "7")),
         ('I will click. do(action="Click", element="7") Done.', Action(K.CLICK, "7")),
     ],

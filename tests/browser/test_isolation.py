@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Download, Page
+from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import BOTH_BROWSERS
-from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser import BrowserPool, Session, chromium
 from webagent_jax.types import Action, ActionKind
 
 pytestmark = [pytest.mark.browser, BOTH_BROWSERS]
@@ -90,6 +91,7 @@ def make_listener() -> Iterator[ListenerFactory]:
 
 
 # {at}: host and port of the listener. After its attempt, a page changes nothing.
+# Constants are in blocks, because all scripts of a page share the outermost scope.
 ATTEMPTS = {
     "picture": "<img src='http://{at}/x.png'>",
     "script": "<script src='http://{at}/x.js'></script>",
@@ -98,37 +100,39 @@ ATTEMPTS = {
     "font": "<style>@font-face {{ font-family: F; src: url(http://{at}/f.woff) }}"
     " p {{ font-family: F }}</style><p>text</p>",
     "film": "<video src='http://{at}/x.mp4' autoplay muted></video>",
-    "object": "<object data='http://{at}/x.svg'></object><embed src='http://{at}/y.svg'>",
+    "object": "<object data='http://{at}/x.svg'></object>",
+    "embed": "<embed src='http://{at}/x.svg'>",
     "frame": "<iframe src='http://{at}/'></iframe>",
     "frame of a frame": "<iframe srcdoc=\"<img src='http://{at}/x.png'>\"></iframe>",
     "preload": "<link rel=preload as=script href='http://{at}/x.js'>",
     "prefetch": "<link rel=prefetch href='http://{at}/x.html'>",
-    "preconnect": "<link rel=preconnect href='http://{at}/'><link rel=dns-prefetch href='//{at}'>",
-    "prerender": '<script type=speculationrules>{{"prerender": [{{"source": "list", "urls": '
-    '["http://{at}/"]}}], "prefetch": [{{"source": "list", "urls": ["http://{at}/y"]}}]}}</script>',
+    "prerender rule": '<script type=speculationrules>{{"prerender": [{{"source": "list", "urls": '
+    '["http://{at}/"]}}]}}</script>',
+    "prefetch rule": '<script type=speculationrules>{{"prefetch": [{{"source": "list", "urls": '
+    '["http://{at}/"]}}]}}</script>',
     "fetch": "<script>fetch('http://{at}/', {{mode: 'no-cors'}})</script>",
-    "XMLHttpRequest": "<script>const x = new XMLHttpRequest(); x.open('POST', 'http://{at}/');"
-    " x.send('a')</script>",
+    "XMLHttpRequest": "<script>{{ const x = new XMLHttpRequest(); x.open('POST', 'http://{at}/');"
+    " x.send('a'); }}</script>",
     "beacon": "<script>navigator.sendBeacon('http://{at}/', 'a')</script>",
     "event stream": "<script>new EventSource('http://{at}/')</script>",
     "WebSocket": "<script>new WebSocket('ws://{at}/')</script>",
     "WebTransport": "<script>new WebTransport('https://{at}/')</script>",
-    "WebRTC, STUN": "<script>const c = new RTCPeerConnection({{iceServers: [{{urls: 'stun:{at}'"
-    "}}]}}); c.createDataChannel('a'); c.createOffer().then((o) => c.setLocalDescription(o))"
+    "WebRTC, STUN": "<script>{{ const c = new RTCPeerConnection({{iceServers: [{{urls: 'stun:{at}'"
+    "}}]}}); c.createDataChannel('a'); c.createOffer().then((o) => c.setLocalDescription(o)); }}"
     "</script>",
-    "WebRTC, TURN over TCP": "<script>const c = new RTCPeerConnection({{iceServers: [{{urls: "
+    "WebRTC, TURN over TCP": "<script>{{ const c = new RTCPeerConnection({{iceServers: [{{urls: "
     "'turn:{at}?transport=tcp', username: 'u', credential: 'p'}}]}}); c.createDataChannel('a');"
-    " c.createOffer().then((o) => c.setLocalDescription(o))</script>",
+    " c.createOffer().then((o) => c.setLocalDescription(o)); }}</script>",
     "worker": "<script>new Worker(URL.createObjectURL(new Blob([`fetch('http://{at}/', "
     "{{mode: 'no-cors'}})`])))</script>",
     "shared worker": "<script>new SharedWorker(URL.createObjectURL(new Blob([`fetch("
     "'http://{at}/', {{mode: 'no-cors'}})`])))</script>",
     "script of a worker": "<script>new Worker(URL.createObjectURL(new Blob(["
     "`importScripts('http://{at}/x.js')`])))</script>",
-    "another name of this machine": "<img src='http://localhost:{port}/x.png'>"
-    "<img src='http://w1.localhost:{port}/x.png'><img src='http://127.0.0.2:{port}/x.png'>",
+    "name of this machine": "<img src='http://localhost:{port}/x.png'>",
+    "host name of a world": "<img src='http://w1.localhost:{port}/x.png'>",
+    "another address of this machine": "<img src='http://0.0.0.0:{port}/x.png'>",
     "https": "<img src='https://{at}/x.png'>",
-    "ftp": "<iframe src='ftp://{at}/'></iframe>",
 }
 
 # These navigate away, so each runs on its own page.
@@ -164,6 +168,30 @@ def test_page_cannot_navigate_to_other_origins(
     session.goto(site.add_page(render_attempts({attempt: NAVIGATION_ATTEMPTS[attempt]}, listeners)))
     time.sleep(_WAIT_SECONDS)
     assert listeners[attempt].events == []
+
+
+def test_attempts_connect_without_isolation(
+    pool: BrowserPool, site: Any, make_listener: ListenerFactory
+) -> None:
+    """Check that every attempt can fail the tests above: a plain Chromium makes each connection."""
+    listeners = {name: make_listener() for name in (*ATTEMPTS, *NAVIGATION_ATTEMPTS)}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=pool._workers[0]._launcher._executable,
+            args=[switch for switch in chromium.LAUNCH_ARGS if "webrtc" not in switch],
+        )
+        navigations = ({name: body} for name, body in NAVIGATION_ATTEMPTS.items())
+        for index, attempts in enumerate((ATTEMPTS, *navigations)):
+            url = site.add_page(render_attempts(attempts, listeners), f"/{index}")
+            page = browser.new_page()
+            page.goto(url, wait_until="commit")
+        deadline = time.monotonic() + 10 * _WAIT_SECONDS
+        while (
+            silent := [name for name, listener in listeners.items() if not listener.events]
+        ) and time.monotonic() < deadline:
+            page.wait_for_timeout(20)
+        browser.close()
+    assert silent == []
 
 
 def test_listeners_record_allowed_connections(

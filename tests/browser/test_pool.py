@@ -19,7 +19,14 @@ from typing import Any
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, process_memory
+from webagent_jax.browser import (
+    BrowserPool,
+    ChromiumMissing,
+    Session,
+    chromium,
+    process_memory,
+    worker,
+)
 from webagent_jax.browser.context import EpisodeContext
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError
@@ -253,6 +260,29 @@ def test_browser_is_replaced_after_max_episodes(site: Any) -> None:
             time.sleep(0.05)
         assert len(chromium_pids(pool)) == 1 and pool.stats().crashes == 0
         third_session.goto(url)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize(("rss_mib", "launches", "recycles"), [(4000.0, 1, 0), (4001.0, 2, 1)])
+def test_browser_is_replaced_above_memory_limit(
+    rss_mib: float, launches: int, recycles: int, site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_pids = []
+
+    def measure(pid: int) -> float:
+        measured_pids.append(pid)
+        return rss_mib
+
+    monkeypatch.setattr(worker, "_CONTEXTS_PER_RSS_CHECK", 2)
+    monkeypatch.setattr(process_memory, "tree_rss_mib", measure)
+    with BrowserPool(BrowserConfig(max_rss_mib=4000)) as pool:
+        pool.session(origins=[site.origin]).close()
+        pids = chromium_pids(pool)
+        pool.session(origins=[site.origin]).close()
+        stats = pool.stats()
+    assert (stats.launches, stats.recycles, stats.crashes) == (launches, recycles, 0)
+    assert measured_pids == pids
 
 
 @pytest.mark.browser

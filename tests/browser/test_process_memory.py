@@ -18,6 +18,11 @@ from webagent_jax.browser import process_memory
 PRINT_PID = r'os.write(1, b"%d\n" % os.getpid())'
 FORK_SCRIPT = f"import os, time; os.fork(); {PRINT_PID}; time.sleep(60)"
 SLEEP_SCRIPT = f"import os, time; {PRINT_PID}; time.sleep(60)"
+# Memory counts as resident only after a write, so the bytes are not 0.
+ALLOCATE_SCRIPT = (
+    f"import os, time; data = bytearray(b'x') * (80 << 20); {PRINT_PID}; time.sleep(60)"
+)
+START_SCRIPT = ("sh", "-c", '"$0" "$@"; true', sys.executable, "-c")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -44,11 +49,18 @@ def test_find_process_ignores_forked_child() -> None:
 
 def test_find_process_returns_child_of_start_script() -> None:
     mark = f"--webagent-instance={uuid.uuid4().hex}"
-    script = ["sh", "-c", '"$0" "$@"; true', sys.executable, "-c", SLEEP_SCRIPT, mark]
-    with run_processes(*script, count=1) as (child,):
+    with run_processes(*START_SCRIPT, SLEEP_SCRIPT, mark, count=1) as (child,):
         assert process_memory._parent(child) != os.getpid()
         assert process_memory.find_process(mark) == child
 
 
 def test_find_process_returns_none_without_process() -> None:
     assert process_memory.find_process(f"--webagent-instance={uuid.uuid4().hex}") is None
+
+
+def test_tree_rss_includes_all_descendants() -> None:
+    """The process with the memory is a child of a child."""
+    initial_rss_mib = process_memory.tree_rss_mib(os.getpid())
+    with run_processes(*START_SCRIPT, ALLOCATE_SCRIPT, count=1) as (descendant,):
+        assert process_memory._parent(process_memory._parent(descendant)) == os.getpid()
+        assert process_memory.tree_rss_mib(os.getpid()) - initial_rss_mib > 70

@@ -51,3 +51,23 @@ def test_first_adamw_step_uses_clipped_gradient():
     for name, g in (("a", 0.6e-7), ("b", 0.8e-7)):
         expected = params[name] - 0.1 * (g / (g + 1e-8) + 0.5 * params[name])
         np.testing.assert_allclose(optax.apply_updates(params, updates)[name], expected, rtol=1e-5)
+
+
+def test_second_adamw_step_averages_moments():
+    config = OptimizerConfig(
+        learning_rate=0.1, b1=0.6, b2=0.7, weight_decay=0.5, max_grad_norm=100.0
+    )
+    optimizer = make_optimizer(config, 10)
+    params = jnp.array([2.0, -1.0])
+    first, second = np.array([3.0, -4.0]), np.array([-1.0, 2.0])
+    state = optimizer.init(params)
+    for grads in (first, second):
+        updates, state = optimizer.update(jnp.asarray(grads, jnp.float32), state, params)
+        params = optax.apply_updates(params, updates)
+    # The bias correction of the first step cancels the decay rates: g / |g| is the sign.
+    expected = np.array([2.0, -1.0])
+    expected = expected - 0.1 * (np.sign(first) + 0.5 * expected)
+    mean = (0.6 * 0.4 * first + 0.4 * second) / (1 - 0.6**2)
+    square = (0.7 * 0.3 * first**2 + 0.3 * second**2) / (1 - 0.7**2)
+    expected = expected - 0.1 * (mean / np.sqrt(square) + 0.5 * expected)
+    np.testing.assert_allclose(params, expected, rtol=1e-5)

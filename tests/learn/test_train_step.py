@@ -134,6 +134,37 @@ def test_non_finite_step_is_not_applied(params, ref_params, behavior_logp):
     assert_trees_equal(state, initial_state)
 
 
+def large_gradient_loss(frozen, params, rows):
+    """Return a finite loss whose gradient norm overflows float32."""
+    weight = jnp.sum(rows.loss_weights)
+    loss = weight * 1e25 * jnp.sum(params)
+    return loss, {"loss": loss, "weight": weight, "entropy": jnp.zeros(())}
+
+
+def infinite_loss(frozen, params, rows):
+    """Return an infinite loss with a finite gradient."""
+    weight = jnp.sum(rows.loss_weights)
+    loss = weight * (jnp.sum(params) + jnp.inf)
+    return loss, {"loss": loss, "weight": weight, "entropy": jnp.zeros(())}
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "invalid_name"), [(large_gradient_loss, "grad_norm"), (infinite_loss, "loss")]
+)
+def test_single_non_finite_value_rejects_step(loss_fn, invalid_name):
+    state = learn.init_state(jnp.array([1.0, 2.0]), OPTIMIZER)
+    initial_state = jax.tree.map(np.array, state)
+    train_step = learn.make_train_step(loss_fn, OPTIMIZER)
+    microbatches = learn.split_microbatches(make_rows(), 2)
+    state, sums = train_step(state, learn.FrozenParams(), microbatches)
+    names = ("loss", "grad_norm")
+    assert [name for name in names if not np.isfinite(sums[name])] == [invalid_name]
+    with pytest.raises(learn.NonFiniteStepError, match="step 1 was not applied"):
+        learn.fetch_metrics(sums)
+    assert state.step == 0
+    assert_trees_equal(state, initial_state)
+
+
 def test_grpo_step_does_not_modify_initial_params(params, ref_params):
     initial_params = jax.tree.map(jnp.asarray, params)
     run_grpo_step(learn.init_state(initial_params, OPTIMIZER), ref_params)

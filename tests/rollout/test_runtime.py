@@ -1,4 +1,4 @@
-"""Tests of the sampling options of `RolloutRuntime`: `eval` for evaluation, else `rollout`."""
+"""Tests of `RolloutRuntime`: sampling options of rollouts and evaluation, options of the engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 
 from configs import quickstart
 from webagent_jax import config, policy
-from webagent_jax.agent import ChatTokenizer
-from webagent_jax.config import ConfigError, EvalConfig, RolloutConfig
+from webagent_jax.agent import ChatTokenizer, build_messages
+from webagent_jax.config import ConfigError, EngineConfig, EvalConfig, RolloutConfig
 from webagent_jax.policy.loading import initial_policy
-from webagent_jax.rollout.runtime import RolloutRuntime, make_engine
+from webagent_jax.rollout import runtime as runtime_module
+from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.types import AgentRequest, Completion, Observation, Task
 
@@ -70,3 +71,47 @@ def test_engine_longer_than_positions_of_policy_raises_config_error():
     small_cfg = dataclasses.replace(SMOKE, engine=dataclasses.replace(SMOKE.engine, kv_cache_mib=1))
     with pytest.raises(ConfigError, match=r"--config\.engine\.kv_cache_mib"):
         make_engine(small_cfg, tokenizer, model, snapshot)
+
+
+def test_make_engine_passes_options_and_shared_prefix_of_prompts(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        runtime_module, "Engine", lambda *args, **options: calls.append((args, options))
+    )
+    engine = EngineConfig(
+        slots=3,
+        max_model_len=384,
+        steps_per_dispatch=5,
+        num_speculative_tokens=2,
+        kv_cache_mib=7,
+        quantization="int8",
+    )
+    cfg = dataclasses.replace(SMOKE, engine=engine, seed=11)
+    model, snapshot = initial_policy(cfg)
+    tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))
+    make_engine(cfg, tokenizer, model, dataclasses.replace(snapshot, version=4))
+    (((engine_model, params), options),) = calls
+    assert engine_model == dataclasses.replace(model, quantization="int8")
+    assert params is snapshot.params
+    prefix = options.pop("shared_prefix")
+    assert options == {
+        "slots": 3,
+        "max_model_len": 384,
+        "steps_per_dispatch": 5,
+        "num_speculative_tokens": 2,
+        "cache_bytes": 7 * 2**20,
+        "seed": 11,
+        "version": 4,
+        "mesh": None,
+    }
+    prompts = [
+        tokenizer.prompt_ids(
+            build_messages(prompt_format(cfg), intent, (), Observation("button go [1]", "http://a"))
+        )
+        for intent in ("Press go.", "Select Ada, then send.")
+    ]
+    for prompt in prompts:
+        np.testing.assert_array_equal(prompt[: len(prefix)], prefix)
+    # The intents begin with different tokens, and the prefix ends before them.
+    assert len(prefix) < min(map(len, prompts))
+    assert prompts[0][len(prefix)] != prompts[1][len(prefix)]

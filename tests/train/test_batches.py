@@ -1,4 +1,4 @@
-"""Tests of batches: group filter, extra groups and staleness limit."""
+"""Tests of batches: seeds of jobs, group filter, extra groups, replay and staleness limit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import pytest
 from configs import quickstart
 from tests.rollout.fakes import TASK
 from webagent_jax import config
-from webagent_jax.config import GRPOConfig, LogConfig
+from webagent_jax.config import GRPOConfig, LogConfig, RunConfig, SuiteConfig
 from webagent_jax.policy.loading import initial_policy
-from webagent_jax.rollout import CompletedGroup
+from webagent_jax.rollout import CompletedGroup, EpisodeConfig
 from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.suites.site import SiteSuite, SiteTask
+from webagent_jax.tracking.episode_log import append_episodes
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.batches import collect_batch, group_jobs
+from webagent_jax.train.resume import episode_file
+from webagent_jax.train.success_replay import Location, SuccessReplay
 from webagent_jax.train.task_sampling import TaskSampler
 from webagent_jax.types import (
     Completion,
@@ -44,10 +48,14 @@ def make_episode(reward, group_index=0):
 
 
 class FakeScheduler:
-    """Scheduler that completes pending groups in random order."""
+    """Scheduler that completes pending groups in random order.
 
-    def __init__(self, is_flat=lambda index: False, seed=0) -> None:
+    Flat groups have equal rewards, `flat_reward`; other groups have one failure and one success.
+    """
+
+    def __init__(self, is_flat=lambda index: False, seed=0, flat_reward=1.0) -> None:
         self._is_flat, self._rng = is_flat, random.Random(seed)
+        self._flat_rewards = (flat_reward, flat_reward)
         self._pending: dict[int, int] = {}
         self.next_index = 0
         self.max_pending = 0
@@ -74,9 +82,16 @@ class FakeScheduler:
         ]
         index = self._rng.choice(candidates)
         self.completed_groups.append((index, self._pending.pop(index)))
-        rewards = (1.0, 1.0) if self._is_flat(index) else (0.0, 1.0)
+        rewards = self._flat_rewards if self._is_flat(index) else (0.0, 1.0)
         return CompletedGroup(
-            index, Group(TASK, tuple(make_episode(reward, index) for reward in rewards))
+            index,
+            Group(
+                TASK,
+                tuple(
+                    replace(make_episode(reward, index), attempt=attempt)
+                    for attempt, reward in enumerate(rewards)
+                ),
+            ),
         )
 
 
@@ -145,6 +160,69 @@ def test_collect_batch_limits_staleness_and_loses_no_group(staleness, flat_fract
         for group_index in range(scheduler.next_index)
         if group_index not in flat_indices
     ]
+
+
+REPLAY_CFG = RunConfig(grpo=GRPOConfig(tasks_per_update=2, max_extra_groups=3, success_replay=True))
+
+
+def test_collect_batch_replays_success_in_groups_of_failures(tmp_path):
+    success = replace(make_episode(1.0, 9), attempt=3, update=4)
+    append_episodes(tmp_path / episode_file(4, 0), [success])
+    location = Location(update=4, process=0, group=9, attempt=3)
+    replay = SuccessReplay(REPLAY_CFG, tmp_path, {TASK.id: location})
+    scheduler = FakeScheduler(lambda index: True, flat_reward=0.0)
+    batch = collect_batch(REPLAY_CFG.grpo, scheduler, 5, replay)
+    # The success makes both groups trainable, so no extra group replaces them.
+    assert (batch.num_replayed, batch.num_filtered, scheduler.next_index) == (2, 0, 2)
+    rewards = [episode.reward for group in batch.groups for episode in group.episodes]
+    assert rewards == [0, 1, 0, 1]
+    # Metrics and task sampling use the episodes as sampled, without the replayed one.
+    assert [(e.group, e.reward) for e in batch.all_episodes] == [(0, 0), (0, 0), (1, 0), (1, 0)]
+    assert replay.state() == {TASK.id: location}
+
+
+def test_collect_batch_records_successes_for_replay(tmp_path):
+    replay = SuccessReplay(REPLAY_CFG, tmp_path, {})
+    batch = collect_batch(REPLAY_CFG.grpo, FakeScheduler(), 0, replay)
+    assert (batch.num_replayed, len(batch.groups)) == (0, 2)
+    (success,) = (e for e in batch.groups[1].episodes if e.reward)
+    location = Location(success.update, 0, group=1, attempt=1)
+    assert replay.state() == {TASK.id: location}
+
+
+def test_group_jobs_have_one_task_and_different_seeds_per_group():
+    cfg = RunConfig(grpo=GRPOConfig(group_size=3))
+
+    def make_task(rng):
+        return SiteTask("Go.", lambda page, answer: True)
+
+    class Runtime:
+        """Runtime without browsers and engine."""
+
+        suite = SiteSuite(
+            None, SuiteConfig(), "http://localhost:9", {"go": make_task, "run": make_task}
+        )
+        policy_agent = None
+
+        def episode_config(self, max_turns):
+            return EpisodeConfig(None, None, max_turns, 500, 60.0)
+
+    def make_jobs():
+        sampler = TaskSampler(cfg, Runtime.suite, {})
+        return [group_jobs(cfg, Runtime(), sampler, number) for number in range(4)]
+
+    groups = make_jobs()
+    for number, group in enumerate(groups):
+        assert [(job.group_index, job.attempt) for job in group] == [
+            (number, attempt) for attempt in range(3)
+        ]
+        assert len({job.task.id for job in group}) == 1
+    jobs = [job for group in groups for job in group]
+    # With equal seeds, the attempts of a group could sample equal responses.
+    assert len({job.seed for job in jobs}) == len(jobs) == 12
+    assert len({job.task.id for job in jobs}) > 1
+    repeated = [job for group in make_jobs() for job in group]
+    assert [(job.task, job.seed) for job in repeated] == [(job.task, job.seed) for job in jobs]
 
 
 @pytest.mark.browser

@@ -5,10 +5,105 @@ from __future__ import annotations
 import gc
 import mmap
 
+import numpy as np
 import pytest
 
+from tests.rollout.fakes import TASK
 from webagent_jax.tracking import metric_writers
 from webagent_jax.train import metrics
+from webagent_jax.train.batches import Batch
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Completion,
+    Episode,
+    Group,
+    Observation,
+    Outcome,
+    Turn,
+)
+
+
+def make_turn(element_id="1", page="page", versions=(0,)):
+    ids = np.zeros(len(versions), np.int32)
+    completion = Completion(ids, ids.astype(np.float32), np.asarray(versions, np.int32), "stop")
+    action = Action(ActionKind.CLICK, element_id)
+    return Turn(ids, completion, "", action, Observation(page, "http://fake/"))
+
+
+def make_episode(reward, *turns):
+    outcome = Outcome.INFRA if reward is None else Outcome.SUCCESS if reward else Outcome.FAILURE
+    return Episode(TASK, "", turns or (make_turn(),), reward, outcome)
+
+
+def test_batch_metrics_are_those_of_sampled_episodes_with_reward() -> None:
+    repeated_turns = (
+        make_turn("1", "page", (0, 0, 0)),
+        make_turn("1", "page", (0, 0)),
+        # Another page, then another action: no repetition.
+        make_turn("1", "other page"),
+        make_turn("2", "other page"),
+    )
+    success, *failures = (
+        make_episode(1, *repeated_turns),
+        *(make_episode(0) for _ in range(4)),
+    )
+    # Its turns repeat each other.
+    infra = make_episode(None, make_turn(), make_turn(), make_turn())
+    replayed_success = make_episode(1)
+    batch = Batch(
+        groups=[
+            Group(TASK, (success, failures[0])),
+            Group(TASK, (failures[1], infra)),
+            # The replayed success replaces the last failure.
+            Group(TASK, (failures[2], replayed_success)),
+        ],
+        all_episodes=[success, failures[0], failures[1], infra, failures[2], failures[3]],
+        num_filtered=1,
+        num_replayed=1,
+    )
+    values = metrics.batch_metrics(batch)
+    expected = {
+        "episodes/total": 6,
+        "episodes/infra_errors": 1,
+        "groups/kept_fraction": 3 / 4,
+        "groups/replayed_fraction": 1 / 3,
+        # Five of six episodes have a reward.
+        "reward": 1 / 5,
+        "success/fake": 1 / 5,
+        "scored/fake": 5,
+        "episodes/truncated_fraction": 0,
+        # Turns of the success and of four failures, one token each but for the first two.
+        "episode/num_turns": (4 + 4) / 5,
+        "episode/response_tokens": (3 + 2 + 1 + 1 + 4) / 5,
+        "turn/response_tokens": (3 + 2 + 1 + 1 + 4) / 8,
+        "turns/repeated_fraction": 1 / 3,
+    }
+    assert {name: values[name] for name in expected} == pytest.approx(expected)
+
+
+def test_batch_metrics_without_rewards_are_counts_and_fractions() -> None:
+    infra = make_episode(None)
+    batch = Batch(groups=[], all_episodes=[infra, infra], num_filtered=1)
+    assert metrics.batch_metrics(batch) == {
+        "episodes/infra_errors": 2,
+        "episodes/total": 2,
+        "groups/kept_fraction": 0,
+        "groups/replayed_fraction": 0,
+    }
+
+
+def test_staleness_is_age_of_trained_tokens_in_updates() -> None:
+    newer = make_episode(1, make_turn(versions=(8, 8, 6)), make_turn(versions=(6,)))
+    older = make_episode(0, make_turn(versions=(2,)))
+    filtered = make_episode(0, make_turn(versions=(0,)))
+    batch = Batch([Group(TASK, (newer,)), Group(TASK, (older,))], [newer, older, filtered], 1)
+    # With two steps per update, the ages of the five tokens are 0, 0, 1, 1 and 3 updates.
+    assert metrics.staleness_metrics(batch, version=8, steps=2) == {
+        "staleness/mean": pytest.approx(1.0),
+        "staleness/max": 3.0,
+    }
+    assert metrics.staleness_metrics(Batch([], [filtered], 1), version=8, steps=2) == {}
 
 
 def test_merge_process_metrics_sums_counts_and_averages_rewards() -> None:

@@ -148,3 +148,28 @@ def test_validation_runs_share_of_process(index, monkeypatch):
     assert [(job.task.id, job.seed) for job in runtime.jobs] == [
         (job.task.id, job.seed) for job in all_jobs.jobs[index::3]
     ]
+
+
+def test_validation_uses_options_of_evaluation():
+    calls = []
+
+    class Runtime:
+        """Runtime that makes the agents of its jobs and records the options."""
+
+        suite = SITE
+
+        def run(self, jobs):
+            for job in jobs:
+                job.agent_factory()
+            return []
+
+        def episode_config(self, max_turns, *, evaluation=False):
+            calls.append(("episode_config", max_turns, evaluation))
+
+        def policy_agent(self, *, evaluation=False):
+            calls.append(("policy_agent", evaluation))
+
+    cfg = RunConfig()
+    Validation(cfg, Runtime(), 2).measure()
+    max_turns = cfg.rollout.max_turns
+    assert calls == [("episode_config", max_turns, True), ("policy_agent", True)] * 2
