@@ -42,7 +42,7 @@ def test_unknown_option_error_lists_valid_options():
         ({"bc": {"eval_episodes": -1}}, "eval_episodes must not be negative"),
         ({"rollout": {"group_timeout": -1.0}}, "group_timeout must not be negative"),
         ({"grpo": {"optimizer": {"max_grad_norm": 0}}}, "max_grad_norm must be above 0"),
-        ({"grpo": {"optimizer": {"learning_rate": -1e-3}}}, "grpo.*learning_rate must not be negative"),
+        ({"grpo": {"optimizer": {"learning_rate": -1e-3}}}, "learning_rate must not be negative"),
         (
             {"bc": {"optimizer": {"warmup_fraction": 10.0}}},
             "warmup_fraction must be a fraction",
