@@ -2,11 +2,11 @@ r"""SmolLM2-135M-Instruct on 56 tasks of MiniWoB++: BC, then M-GRPO, with LoRA a
 
 The tasks are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
 of 50 tasks (`:bc`): two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of
-3,000 to 7,000 tokens, which would take half of the time. Its result is the adapter in the package,
-`smollm2-135m-miniwob`. Hardware: two CPU cores, with
---config.policy.matmul_dtype=bfloat16 --config.mesh.data=2 --config.mesh.fsdp=1 and
-XLA_FLAGS=--xla_force_host_platform_device_count=2 (docs/results.md). Every evaluation uses all
-tasks, sampled at temperature 1.
+3,000 to 7,000 tokens, which would take half of the time. A second epoch from its result, with half
+of the learning rate, is the adapter in the package, `smollm2-135m-miniwob` (docs/results.md).
+Hardware: two CPU cores, with --config.policy.matmul_dtype=bfloat16 --config.mesh.data=2
+--config.mesh.fsdp=1 and XLA_FLAGS=--xla_force_host_platform_device_count=2. Every evaluation uses
+all tasks, sampled at temperature 1.
 
     webagent collect --config=miniwob:bc --workdir=runs/miniwob/bc
     webagent train bc --config=miniwob:bc --workdir=runs/miniwob/bc

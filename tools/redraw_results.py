@@ -42,6 +42,7 @@ from tools.results.infinity import infinity
 from tools.results.miniwob import (
     miniwob,
     miniwob_rl,
+    miniwob_second_epoch,
     miniwob_second_thoughts,
     miniwob_thoughts,
     miniwob_thoughts_tasks,
@@ -98,6 +99,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_sites": arena_sites,
     "miniwob": miniwob,
     "miniwob_rl": miniwob_rl,
+    "miniwob_second_epoch": miniwob_second_epoch,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
     "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),

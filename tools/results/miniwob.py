@@ -33,7 +33,12 @@ def miniwob_rl() -> str:
 
 def miniwob_thoughts() -> str:
     """Return the table of BC with reasons in thoughts, against BC without, on the same episodes."""
-    return _against_bc(Run(RUNS / "miniwob" / "bc_reasons"))
+    return _compare("bc_50tasks", "miniwob/bc_reasons", "with reasons, %")
+
+
+def miniwob_second_epoch() -> str:
+    """Return the table of a second epoch of BC with reasons, against the first."""
+    return _compare("bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
 
 
 def miniwob_thoughts_tasks() -> str:
@@ -45,14 +50,16 @@ def miniwob_thoughts_tasks() -> str:
 
 def miniwob_second_thoughts() -> str:
     """Return the table of a second stage of BC with reasons, against the first without."""
-    return _against_bc(Run(RUNS / "miniwob_second" / "bc_reasons"))
+    return _compare("bc_50tasks", "miniwob_second/bc_reasons", "with reasons, %")
 
 
-def _against_bc(run: Run) -> str:
-    baseline = Run(RUNS / "miniwob" / "bc_50tasks")
+def _compare(baseline_name: str, candidate_path: str, label: str) -> str:
+    baseline, run = Run(RUNS / "miniwob" / baseline_name), Run(RUNS / candidate_path)
     rows = []
     for decoding in ("sampled", "greedy"):
+        if decoding not in run.evals:
+            continue
         before, after = baseline.evals[decoding], run.evals[decoding]
         rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
-    header = ["decoding", f"`{baseline.name}`, %", "with reasons, %", "difference, paired"]
+    header = ["decoding", f"`{baseline.name}`, %", label, "difference, paired"]
     return table_of(header, rows)
