@@ -28,7 +28,6 @@ from webagent_jax.browser import process_memory
 _PAGES = 200  # maximum number of pages per site
 _ROUNDS = 3  # requests per page and repeat
 _WORLDS = 100  # number of worlds that exist at the same time
-_COPIES = 20  # number of copies of a world
 _LINK = re.compile(r'<a [^>]*?href="(/[^"]*)"')
 
 
@@ -108,7 +107,7 @@ def _request(runner: asyncio.Runner, arena: ArenaApp, host: str, path: str) -> t
 
 
 def _worlds(worlds: WorldStore) -> dict[str, Any]:
-    """Create worlds, write to them on all sites, copy and drop them; return times and memory."""
+    """Create worlds, write to them on all sites and drop them; return times and memory."""
     rss_mib = _rss_mib()
     new_worlds = [_call_timed(worlds.new) for _ in range(_WORLDS)]
     read_rss_mib = _rss_mib()
@@ -118,14 +117,11 @@ def _worlds(worlds: WorldStore) -> dict[str, Any]:
         for name in sorted({site.database.name for site in SITES})
     }
     write_rss_mib = _rss_mib()
-    copies = [_call_timed(worlds.copy, live_worlds[0].name) for _ in range(_COPIES)]
-    all_worlds = [*live_worlds, *(copy for copy, _ in copies)]
-    drop_times = [_call_timed(worlds.drop, world.name)[1] for world in all_worlds]
+    drop_times = [_call_timed(worlds.drop, world.name)[1] for world in live_worlds]
     return {
         "alive": _WORLDS,
         "begin": timing.spread([ms for _, ms in new_worlds]),
         "first write": {name: timing.spread(times) for name, times in write_times.items()},
-        "copy of one that wrote on all sites": timing.spread([ms for _, ms in copies]),
         "drop": timing.spread(drop_times),
         "MiB of one that reads": (read_rss_mib - rss_mib) / _WORLDS,
         "MiB of one that wrote on all sites": (write_rss_mib - read_rss_mib) / _WORLDS,
