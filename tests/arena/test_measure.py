@@ -9,7 +9,7 @@ from webagent_jax.arena.registry import SITES
 
 
 def test_benchmark_reports_all_sites_and_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"_PAGES": 3, "_ROUNDS": 1, "_WORLDS": 2, "_COPIES": 1}
+    sizes = {"_PAGES": 3, "_ROUNDS": 1, "_WORLDS": 2}
     for name, value in sizes.items():
         monkeypatch.setattr(arena, name, value)
     *pages, worlds = arena.run(1)
@@ -18,4 +18,4 @@ def test_benchmark_reports_all_sites_and_worlds(monkeypatch: pytest.MonkeyPatch)
         assert page["pages"] == 3
         assert page["p50"] > 0
     assert set(worlds["first write"]) == {site.database.name for site in SITES}
-    assert {"begin", "copy of one that wrote on all sites"} <= worlds.keys()
+    assert {"begin", "drop"} <= worlds.keys()
