@@ -108,7 +108,7 @@ _LONG_TASKS = (
 _TASKS_WITHOUT_EXPERT = ("click-checkboxes-soft", "click-pie")
 
 # Tasks with both outcomes in a group of four attempts at one of two training seeds, sampled from
-# the adapter at temperature 1.3. Left out are those above 80 % and one of two similar email tasks,
+# the adapter at temperature 1.3. Tasks above 80 % and one of two similar email tasks are left out,
 # so that each task has several groups.
 _GRPO_TASKS = (
     "choose-date-medium",

@@ -76,6 +76,7 @@ class Checkpointer:
 
         Raises:
             ConfigError: no checkpoint of the directory can be read into `abstract_state`.
+            JaxRuntimeError: too little device memory.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         # The checkpoint is read into these shardings, whatever mesh wrote it.
@@ -87,10 +88,12 @@ class Checkpointer:
         for step in steps:
             try:
                 checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
-            except jax.errors.JaxRuntimeError:
-                raise  # too little device memory, not damage
             # Damage raises errors of many types. ConfigError follows if no checkpoint is readable.
             except Exception as error:
+                if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(
+                    error
+                ):
+                    raise  # too little device memory, not damage
                 _logger.warning(
                     "checkpoint %d cannot be read; trying the previous one: %s", step, error
                 )

@@ -78,7 +78,7 @@ class PolicyConfig:
     attention: Literal["auto", "dense", "blockwise", "cpu", "tpu", "gpu"] = "auto"
 
 
-PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")  # of a layer of the policy
+PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")  # projections of a layer
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,11 @@ class BrowserConfig:
     # Playwright servers that launch the Chromium processes, in round-robin order
     # (ws://host:port/path); empty: local processes.
     ws_endpoints: tuple[str, ...] = ()
-    # Viewport in CSS pixels, on WebArena and sites of your own. The embedded suites and Infinity
-    # have 1280 x 720, BrowserGym that of its benchmark.
-    viewport_width: int = 1280  # width
-    viewport_height: int = 720  # height
+    # Width of the viewport in CSS pixels, on WebArena and sites of your own. Other suites have one
+    # of their own.
+    viewport_width: int = 1280
+    # Height of the viewport in CSS pixels, on WebArena and sites of your own.
+    viewport_height: int = 720
     call_timeout: float = 10.0  # time limit of one browser call, in seconds
     navigation_timeout: float = 20.0  # time limit of one page load, in seconds
     settle_timeout: float = 3.0  # maximum wait for a quiet page, in seconds

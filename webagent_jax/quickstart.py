@@ -40,7 +40,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
         _write(workdir, seconds)
 
     def evaluation(stage: str, path: str) -> Callable[[], bool]:
-        def is_complete() -> bool:
+        def run_evaluation() -> bool:
             report = evaluate(
                 with_policy_path(cfg, path),
                 workdir / "eval" / stage,
@@ -50,7 +50,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
             # The next call runs episodes without a reward again.
             return not report.by_outcome.get(str(Outcome.INFRA))
 
-        return is_complete
+        return run_evaluation
 
     bc_policy = str(workdir / "bc" / "policy")
     grpo_policy = str(workdir / "grpo" / "policy")

@@ -247,7 +247,7 @@ def test_warnings_report_several_attempts(eval_dirs: dict[str, Path]) -> None:
     (eval_dirs["r1"] / "eval.json").write_text(json.dumps(record))
     entries = eval_table.read([f"BC={eval_dirs['bc']}", f"R1={eval_dirs['r1']}"])
     assert eval_table.warnings(entries) == [
-        "R1 has several attempts per task; the difference is of the first ones."
+        "Paired differences use the first attempt at each task."
     ]
 
 

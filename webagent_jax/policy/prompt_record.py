@@ -69,7 +69,10 @@ def with_template(cfg: RunConfig) -> RunConfig:
 
 
 def untrained_template_note(cfg: RunConfig) -> str:
-    """Return a message if the policy may not know the actions of its prompt; empty if it does."""
+    """Return a message if the policy was not trained with the compact prompt, else an empty text.
+
+    Other templates describe the actions.
+    """
     if cfg.prompt.template != "compact" or _read_policy(cfg.policy.path):
         return ""
     return (

@@ -93,13 +93,13 @@ def warnings(entries: Sequence[EvalEntry]) -> list[str]:
     """Return sentences that explain why rows may not be comparable."""
     messages = []
     tasks = [{result["task_id"] for result in entry.record["tasks"]} for entry in entries]
+    if len(entries) > 1 and any(
+        result["attempt"] for entry in entries for result in entry.record["tasks"]
+    ):
+        messages.append("Paired differences use the first attempt at each task.")
     for entry, task_ids in zip(entries, tasks, strict=True):
         if task_ids != tasks[0]:
             messages.append(f"{entry.name} was evaluated on other tasks than {entries[0].name}.")
-        if any(result["attempt"] for result in entry.record["tasks"]):
-            messages.append(
-                f"{entry.name} has several attempts per task; the difference is of the first ones."
-            )
         unscored = sum(result["reward"] is None for result in entry.record["tasks"])
         if unscored:
             messages.append(f"{entry.name} omits {unscored} episodes without a reward (INFRA).")

@@ -43,7 +43,8 @@ def load_episodes(path: Path) -> tuple[types.Episode, ...]:
     An incomplete last line and missing screenshots are skipped with a warning.
 
     Raises:
-        ValueError: another line is not an episode of this version; the message names the file.
+        ConfigError: an episode is damaged or of another version.
+        ValueError: another line is not valid JSON; the message names file and line.
     """
     return tuple(read_episodes(path))
 
@@ -61,7 +62,7 @@ def read_episode(path: Path, index: int) -> types.Episode:
 
     Raises:
         IndexError: the log has fewer episodes.
-        ValueError: a line is not an episode of this version.
+        ConfigError: the episode is damaged or of another version.
     """
     if index >= 0 and path.exists():
         for record in itertools.islice(atomic_files.read_jsonl(path), index, None):

@@ -39,6 +39,11 @@ _EXECUTION_OPTIONS = (
     "policy.endpoint.timeout",
     "policy.endpoint.url",
     "rollout.max_concurrent_episodes",
+    "suite.webarena.judge.api_key_env",
+    "suite.webarena.judge.cache_dir",
+    "suite.webarena.judge.json_schema",
+    "suite.webarena.judge.url",
+    "suite.webarena.replica_timeout",
 )
 
 Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DELIVERIES = {"Standard": 495, "Express": 1295, "Pick-up point": 295}
-STATUSES = (  # of orders
+STATUSES = (  # statuses of an order
     "Pending",
     "Processing",
     "On Hold",

@@ -87,16 +87,14 @@ def duration_references(minutes: int) -> tuple[str, ...]:
         return str(minutes), "min |OR| mins |OR| minutes |OR| minute"
     hours, remainder = divmod(minutes, 60)
     unit = "hour" if hours == 1 else "hours"
-    forms = [
+    forms = (
         f"{hours} h {remainder} min",
         f"{hours}h {remainder} min",
         f"{hours}h {remainder}min",
         f"{hours} {unit} {remainder} min",
         f"{hours} {unit} and {remainder} min",
         f"{minutes} min",
-    ]
-    if remainder == 0:
-        forms += [f"{hours} {unit}", f"{hours} h"]
+    )
     return (" |OR| ".join(forms),)
 
 
