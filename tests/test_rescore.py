@@ -103,6 +103,19 @@ def test_labels_correspond_by_number_in_webarena(tmp_path: Path) -> None:
     assert record["episodes"][3]["missing"] == {"lite-v2": "not in the label set"}
 
 
+def test_labels_have_the_text_comparison_of_their_harness(tmp_path: Path) -> None:
+    row = numbered(make_row(0, "gitlab", reference_answers={"must_include": ["25"]}), 500)
+    file, v2_file = (write_file(tmp_path / name, [row]) for name in ("lite.json", "v2.json"))
+    run = write_run(
+        tmp_path / "run",
+        [make_episode(file, "0", "It is 1255", 0.0)],
+        test_file=file,
+        lite_v2_file=v2_file,
+    )
+    # WebArena-Lite compares words, WebArena-Lite-v2 parts of the text.
+    assert rescore.rescore(run, ["lite-v2"]).rewards == {"original": [0.0], "lite-v2": [1.0]}
+
+
 def test_final_url_is_scored_if_stored(tmp_path: Path) -> None:
     row = make_row(7, "gitlab", reference_url="__GITLAB__/about")
     file = write_file(tmp_path / "tasks.json", [row])

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
+from webagent_jax import device_memory
 from webagent_jax.config import ConfigError
 from webagent_jax.learn import TrainState
 from webagent_jax.policy import Params
@@ -90,10 +91,8 @@ class Checkpointer:
                 checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
             # Damage raises errors of many types. ConfigError follows if no checkpoint is readable.
             except Exception as error:
-                if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(
-                    error
-                ):
-                    raise  # too little device memory, not damage
+                if device_memory.is_exhausted(error):
+                    raise  # not damage
                 _logger.warning(
                     "checkpoint %d cannot be read; trying the previous one: %s", step, error
                 )

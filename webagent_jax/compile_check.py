@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
-from webagent_jax import learn, policy
+from webagent_jax import device_memory, learn, policy
 from webagent_jax.chips import (
     Chip,
     Platform,
@@ -424,7 +424,7 @@ def _compile(program: _Program, chip: Chip) -> ProgramReport:
         compiled = program.lower().compile()
         memory = compiled.memory_analysis()
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not device_memory.is_exhausted(error):
             raise
         # The compiler reports no sizes of a rejected program, so they stay 0.
         refusal = _memory_message(str(error))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from webagent_jax import device_memory
 from webagent_jax.config import ConfigError, PreemptedError
 
 _DISTRIBUTED = flags.DEFINE_bool(
@@ -76,8 +77,8 @@ def initialized() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" in str(error):
-            raise  # too little device memory, also after a restart
+        if device_memory.is_exhausted(error):
+            raise  # a restart fails in the same way
         sys.stderr.write(
             f"Process {process_index()} cannot continue, probably because another process failed: "
             "see its log. Restart all processes with the same --workdir: the run resumes "

@@ -99,7 +99,7 @@ def _score(
         judge = make_judge(options.judge, os.environ)
         for index, (episode, task) in found.items():
             scores[index] = rescoring.rescore_webarena(
-                episode, task, matching_rules(options, task), judge
+                episode, task, matching_rules(options), judge
             )
     num_reworded = sum(
         scores[index].reward is not None and episode.task.intent != task.intent

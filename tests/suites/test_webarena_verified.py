@@ -22,7 +22,7 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, WebArenaConfig
 from webagent_jax.suites.matching import LITE, LITE_V2
 from webagent_jax.suites.webarena import WebArena, catalog, verified
-from webagent_jax.suites.webarena.suite import matching_rules
+from webagent_jax.suites.webarena.suite import task_rules
 from webagent_jax.tracking import episode_log
 from webagent_jax.types import Episode, InfraError, Outcome
 
@@ -150,9 +150,9 @@ def test_lite_v2_tasks_have_ids_of_their_own(tmp_path: Path) -> None:
     config = WebArenaConfig(labels="lite-v2", lite_v2_file=str(tmp_path / "v2.json"))
     task = catalog.read(config).task("26", "test")
     assert task.id == "webarena/lite-v2/26" and task.eval["webarena_id"] == 115
-    assert matching_rules(config, task) == LITE_V2
+    assert task_rules(config, task) == LITE_V2
     # Training tasks keep the original labels, and their rules.
-    assert matching_rules(config, replace(task, id="webarena/train/26")) == LITE
+    assert task_rules(config, replace(task, id="webarena/train/26")) == LITE
 
 
 # --- the package ----------------------------------------------------------------------------------

@@ -57,8 +57,6 @@ def _compare(baseline_name: str, candidate_path: str, label: str) -> str:
     baseline, run = Run(RUNS / "miniwob" / baseline_name), Run(RUNS / candidate_path)
     rows = []
     for decoding in ("sampled", "greedy"):
-        if decoding not in run.evals:
-            continue
         before, after = baseline.evals[decoding], run.evals[decoding]
         rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
     header = ["decoding", f"`{baseline.name}`, %", label, "difference, paired"]

@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from webagent_jax import device_memory
+
 _MIN_PYTHON = (3, 11)
 _INSTALL = "`make setup` in a checkout and use .venv/bin/python, or pip install webagent_jax"
 _NO_SPACE = os.strerror(errno.ENOSPC)
@@ -86,7 +88,7 @@ def describe(error: BaseException) -> tuple[str, int] | None:
             f"{_NO_SPACE.lower()}: free disk space, then run the same command to continue.\n"
             "Finished episodes and checkpoints are complete; the file being written is not used."
         ), MISTAKE
-    if _is_out_of_device_memory(error):
+    if any(map(device_memory.is_exhausted, _causes(error))):
         return (
             "out of device memory. Lower engine.slots, engine.kv_cache_mib or "
             "mesh.microbatch_rows_per_device, or use more devices;\n"
@@ -154,15 +156,6 @@ def _describe_os_error(error: BaseException) -> tuple[str, int] | None:
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}", MISTAKE
     return str(error), MISTAKE
-
-
-def _is_out_of_device_memory(error: BaseException) -> bool:
-    jax = sys.modules.get("jax")
-    # Without JAX there is no such error; its import is slow.
-    return jax is not None and any(
-        isinstance(cause, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(cause)
-        for cause in _causes(error)
-    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

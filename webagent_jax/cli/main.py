@@ -75,19 +75,15 @@ def _write(text: str) -> None:
 
 def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return subcommand and options; None for the overview."""
-    for num_words in (2, 1):
-        if (command := " ".join(args[:num_words])) in COMMANDS:
-            return command, list(args[num_words:])
+    if command := _leading_command(args):
+        return command, list(args[len(command.split()) :])
     words = [arg for arg in args if not arg.startswith("-")]
     if not words and _HELP_FLAGS & set(args):
         return None, []
     if not words:
         raise errors.CommandError("webagent needs a command; `webagent --help` lists them")
-    for num_words in (2, 1):
-        if (command := " ".join(words[:num_words])) in COMMANDS:
-            raise errors.CommandError(
-                f"options follow the command: webagent {command} {args[0]} ..."
-            )
+    if command := _leading_command(words):
+        raise errors.CommandError(f"options follow the command: webagent {command} {args[0]} ...")
     group = [command for command in COMMANDS if command.startswith(f"{words[0]} ")]
     if group and _HELP_FLAGS & set(args):
         return None, []
@@ -100,6 +96,12 @@ def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
     raise errors.CommandError(
         f"unknown command {words[0]!r}; {hint or '`webagent --help` lists them'}"
     )
+
+
+def _leading_command(words: Sequence[str]) -> str:
+    """Return the subcommand at the start of the words; empty if there is none."""
+    candidates = (" ".join(words[:num_words]) for num_words in (2, 1))
+    return next((name for name in candidates if name in COMMANDS), "")
 
 
 def _overview(args: Sequence[str]) -> str:

@@ -117,9 +117,7 @@ def config_differences(runs: Sequence[ListedRun]) -> dict[str, dict[str, str]]:
         usual[option] = Counter(values).most_common(1)[0][0]
     return {
         name: {
-            option: value if len(value) <= _MAX_VALUE_CHARS else f"{value[: _MAX_VALUE_CHARS - 1]}…"
-            for option, value in options.items()
-            if value != usual[option]
+            option: _shorten(value) for option, value in options.items() if value != usual[option]
         }
         for name, options in options_by_run.items()
     }
@@ -146,6 +144,10 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value if isinstance(value, str) else repr(value)
+
+
+def _shorten(value: str) -> str:
+    return value if len(value) <= _MAX_VALUE_CHARS else f"{value[: _MAX_VALUE_CHARS - 1]}…"
 
 
 def _sparkline(values: Sequence[float], phase: str, metric: Metric) -> Sparkline:

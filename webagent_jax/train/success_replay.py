@@ -80,11 +80,11 @@ class SuccessReplay:
         return dict(self._locations)
 
     def _read(self, location: Location) -> Episode | None:
-        name = episode_file(location.update, location.process)
+        own = self._folder / episode_file(location.update, location.process)
         # After a resume with another number of processes, the process that records an episode may
         # not be the one that logged it.
-        others = self._folder.glob(episode_file(location.update, 0).replace(".", "*."))
-        for log in (self._folder / name, *sorted(others)):
+        logs = self._folder.glob(f"{Path(episode_file(location.update, 0)).stem}*.jsonl")
+        for log in dict.fromkeys((own, *sorted(logs))):
             found = None
             for episode in episode_log.read_episodes(log):
                 # The last one: an interrupted run may have logged an episode twice.

@@ -91,7 +91,7 @@ class WebArena:
         is_verified = config.labels == "verified"
         self._keep_network_logs = is_verified or config.keep_network_logs
         self._scoring = Scoring(
-            rules=_MATCHING_RULES[config.matching_rules],  # of tasks with the original labels
+            rules=matching_rules(config),
             judge=make_judge(config.judge, environ),
             shop_admin=accounts["shopping_site_admin"],
             verified_python=(
@@ -172,7 +172,7 @@ class WebArena:
                 task_file.with_addresses(task, addresses),
                 session,
                 lease,
-                scoring=replace(self._scoring, rules=matching_rules(self._config, task)),
+                scoring=replace(self._scoring, rules=task_rules(self._config, task)),
                 find_site_error=partial(self._find_site_error, addresses, login_addresses),
                 keep_network_log=self._keep_network_logs,
                 # The environment owns the resources from now on.
@@ -223,13 +223,16 @@ class WebArena:
                     log(warning)
 
 
-def matching_rules(config: WebArenaConfig, task: Task) -> MatchingRules:
-    """Return the rules of text comparison: those of the option, or of WebArena-Lite-v2's harness.
+def matching_rules(config: WebArenaConfig) -> MatchingRules:
+    """Return the rules of text comparison: those of the option, or of the harness of the labels."""
+    return LITE_V2 if config.labels == "lite-v2" else _MATCHING_RULES[config.matching_rules]
 
-    Training tasks have the original labels in every run.
-    """
-    is_lite_v2 = task.id.startswith("webarena/lite-v2/")
-    return LITE_V2 if is_lite_v2 else _MATCHING_RULES[config.matching_rules]
+
+def task_rules(config: WebArenaConfig, task: Task) -> MatchingRules:
+    """Return the rules for a task; training tasks have the original labels in every run."""
+    if task.id.startswith("webarena/train/"):
+        return _MATCHING_RULES[config.matching_rules]
+    return matching_rules(config)
 
 
 def _make_reset_hook(config: WebArenaConfig) -> ResetHook | None:
