@@ -173,11 +173,13 @@ def test_client_error_is_not_retried(
     assert len(endpoint.requests) == 1
 
 
-def test_temperature_is_omitted_if_the_model_rejects_it(endpoint: ChatServer) -> None:
+def test_rejected_temperature_is_omitted_from_then_on(endpoint: ChatServer) -> None:
     text = b"Unsupported value: 'temperature' does not support 0 with this model."
-    endpoint.replies = [Answer(text, status=400), RIGHT]
-    assert make_judge(endpoint).same_meaning("How many?", "2", "two")
-    assert ["temperature" in body for body in endpoint.bodies] == [True, False]
+    endpoint.replies = [Answer(text, status=400), RIGHT, RIGHT]
+    endpoint_judge = make_judge(endpoint)
+    for answer in ("two", "2"):
+        assert endpoint_judge.same_meaning("How many?", "2", answer)
+    assert ["temperature" in body for body in endpoint.bodies] == [True, False, False]
 
 
 def test_unreachable_endpoint_raises_infra_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from webagent_jax.endpoint.http_client import (
     TransientError,
     retry_with_backoff,
 )
+from webagent_jax.endpoint.rejected_options import RejectedOptions
 
 __all__ = [
     "ChatEndpoint",
@@ -14,6 +15,7 @@ __all__ = [
     "ChatResponse",
     "HttpClient",
     "PermanentError",
+    "RejectedOptions",
     "TransientError",
     "Usage",
     "retry_with_backoff",

@@ -19,6 +19,7 @@ from webagent_jax.endpoint.http_client import (
     TransientError,
     retry_with_backoff,
 )
+from webagent_jax.endpoint.rejected_options import RejectedOptions
 from webagent_jax.types import FinishReason, InfraError, Message
 
 
@@ -61,15 +62,6 @@ class Usage:
         )
 
 
-# Options that some endpoints reject, and their names there; an empty name omits the option.
-_ALTERNATIVE_NAMES = {
-    "max_tokens": "max_completion_tokens",
-    "seed": "",
-    "top_p": "",
-    "temperature": "",
-}
-
-
 class ChatEndpoint:
     """Thread-safe client of the chat model that sends `concurrency` requests at the same time."""
 
@@ -92,12 +84,12 @@ class ChatEndpoint:
         Raises:
             ConfigError: the url or the key is invalid.
         """
-        self._config, self._log, self._pause = config, log, pause
+        self._config, self._pause = config, pause
         self._client = HttpClient(config.url, environ.get(config.api_key_env, "").strip())
         self._semaphore = threading.BoundedSemaphore(config.concurrency)
         self._lock = threading.Lock()
         self._usage = Usage()
-        self._rejected_options: frozenset[str] = frozenset()  # keys of _ALTERNATIVE_NAMES
+        self._rejected_options = RejectedOptions(log)
         self._fatal_error = ""  # message of the error that makes all requests fail
 
     @property
@@ -156,40 +148,16 @@ class ChatEndpoint:
             raise ConfigError(self._fatal_error)
         try:
             # A timeout of 0 would make the socket non-blocking, and a negative one is an error.
-            response = _read(self._negotiate(request, max(timeout, 1e-3)))
+            response = _read(
+                self._rejected_options.post_chat(
+                    self._client, _body(self._config.model, request), max(timeout, 1e-3)
+                )
+            )
         except TransientError:
             self._add_counts(retries=1)
             raise
         self._add_counts(replies=1)
         return response
-
-    def _negotiate(self, request: ChatRequest, timeout: float) -> dict[str, Any]:
-        """Return the response; stop sending options that an error message of the endpoint names."""
-        # A snapshot: other threads may add options meanwhile, and repeated additions are harmless.
-        rejected = self._rejected_options
-        while True:
-            body = _body(self._config.model, request, rejected)
-            try:
-                response = self._client.post_chat(body, timeout)
-            except PermanentError as fault:
-                options = [o for o in _ALTERNATIVE_NAMES if o in body and o in fault.message]
-                # Only these statuses report an invalid option.
-                if fault.status not in (400, 422) or not options:
-                    raise
-                rejected |= {options[0]}
-            else:
-                self._store_rejected(rejected)
-                return response
-
-    def _store_rejected(self, options: frozenset[str]) -> None:
-        with self._lock:
-            # Only the first thread that finds an option logs it.
-            new_options = options - self._rejected_options
-            self._rejected_options |= new_options
-        for option in sorted(new_options):
-            name = _ALTERNATIVE_NAMES[option]
-            handling = f"it is sent as {name}" if name else "it is omitted"
-            self._log(f"{self._config.model} rejects the option {option}: {handling}")
 
     def _add_counts(self, **counts: int) -> None:
         with self._lock:
@@ -234,20 +202,17 @@ class ChatEndpoint:
         return ConfigError(self._fatal_error)
 
 
-def _body(model: str, request: ChatRequest, rejected_options: frozenset[str]) -> dict[str, Any]:
-    options = {
+def _body(model: str, request: ChatRequest) -> dict[str, Any]:
+    return {
+        "model": model,
+        "messages": [
+            {"role": message.role, "content": message.text} for message in request.messages
+        ],
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "seed": request.seed,
     }
-    accepted = {
-        _ALTERNATIVE_NAMES[o] if o in rejected_options else o: value for o, value in options.items()
-    }
-    # Options without another name are left out.
-    accepted.pop("", None)
-    messages = [{"role": message.role, "content": message.text} for message in request.messages]
-    return {"model": model, "messages": messages, **accepted}
 
 
 def _read(data: Mapping[str, Any]) -> ChatResponse:

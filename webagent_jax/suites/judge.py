@@ -19,7 +19,13 @@ from typing import Any, Protocol
 from absl import logging
 
 from webagent_jax.config import ConfigError
-from webagent_jax.endpoint import HttpClient, PermanentError, TransientError, retry_with_backoff
+from webagent_jax.endpoint import (
+    HttpClient,
+    PermanentError,
+    RejectedOptions,
+    TransientError,
+    retry_with_backoff,
+)
 from webagent_jax.suites.folders import create_writable_folder
 from webagent_jax.types import InfraError
 
@@ -73,7 +79,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class EndpointJudge:
-    """Judge that is a chat model; stateless and thread-safe.
+    """Judge that is a chat model; thread-safe.
 
     Verdicts are cached in a folder, one file per model and prompt. Delete the folder to request
     them again.
@@ -87,6 +93,13 @@ class EndpointJudge:
     tries: int = 4  # maximum number of requests per verdict
     pause: float = 1.0  # seconds before the second request, doubled before each further one
     json_schema: bool = True  # whether requests contain the verdicts as a JSON schema
+    # Some reasoning models accept only their own temperature.
+    _rejected_options: RejectedOptions = field(
+        default_factory=lambda: RejectedOptions(logging.warning),
+        init=False,
+        repr=False,
+        compare=False,
+    )
 
     def __post_init__(self) -> None:
         # Checks url and key at the start of a run, not at the first answer that needs the judge.
@@ -166,14 +179,7 @@ class EndpointJudge:
         """
         client = HttpClient(self.url, self.api_key)
         body = self._request_body(prompt, allowed_verdicts)
-        try:
-            response = client.post_chat(body, self.timeout)
-        except PermanentError as fault:
-            # Some reasoning models accept only their own temperature.
-            if fault.status not in (400, 422) or "temperature" not in str(fault):
-                raise
-            del body["temperature"]
-            response = client.post_chat(body, self.timeout)
+        response = self._rejected_options.post_chat(client, body, self.timeout)
         message = response["choices"][0]["message"]
         content = message.get("content")
         if not isinstance(content, str):
