@@ -180,6 +180,21 @@ def test_every_option_has_type_and_comment():
     assert len(listed) > 100 and all(option.type and option.comment for option in listed)
 
 
+def test_options_show_values_of_config():
+    config = ("--config=miniwob:short", "--config.grpo.updates=3", "--config.eval.temperature=0")
+    lines = run_command("options", *config).stdout.splitlines()
+    assert "grpo.updates=3  (default: 40)" in lines
+    assert "eval.temperature=0.0" in lines
+    assert any(
+        line.startswith("suite.tasks=") and line.endswith("(default: empty)") for line in lines
+    )
+    heads = [line for line in lines if not line.startswith(" ")]
+    changed = run_command("options", *config, "--changed", "suite.tasks").stdout.splitlines()
+    assert [line for line in changed if not line.startswith(" ")] == [
+        line for line in heads if line.startswith("suite.tasks=")
+    ]
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ class ConfigOption:
 
     path: str  # such as grpo.group_size
     type: str  # name of the type, or the choices separated by " | "
-    default: str  # as written on the command line; empty for an empty string or list
+    value: str  # as written on the command line; empty for an empty string or list
     comment: str  # comment of the field in config.py
 
 
@@ -36,10 +36,14 @@ class OptionGroup:
     options: tuple[ConfigOption, ...]
 
 
-def groups() -> Iterator[OptionGroup]:
-    """Yield the groups of options, in the order of config.py, each before its subgroups."""
+def groups(cfg: RunConfig | None = None) -> Iterator[OptionGroup]:
+    """Yield the groups of options, in the order of config.py, each before its subgroups.
+
+    Args:
+        cfg: config with the values of the options; None for the defaults of the package.
+    """
     comments = _comments(Path(inspect.getfile(config)).read_text("utf-8"))
-    yield from _groups(RunConfig(), "", comments)
+    yield from _groups(cfg or RunConfig(), "", comments)
 
 
 def option_type(path: str) -> Any:
