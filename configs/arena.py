@@ -14,7 +14,7 @@ read pages of this size. Hardware: two CPU cores.
 
 `:smollm2` evaluates SmolLM2-135M-Instruct with the adapter in the package, `smollm2-135m-arena`,
 and continues its training; the thoughts of experts restate the task. The adapter was trained from
-`smollm2-135m-miniwob` (as before commit b20f94c) in four stages of BC on different tasks: first
+`smollm2-135m-miniwob` (before commit b20f94c) in four stages of BC on different tasks: first
 turns, which teach to choose by the task; the first and two other turns; complete demonstrations;
 and 7,423 complete demonstrations. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16
 is faster on CPUs with AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
@@ -41,7 +41,7 @@ several machines can do:
     webagent train bc --config=arena:many_demos --workdir=runs/arena_many
 
 `:short_bc` trains the adapter of the third stage on 22 templates with short episodes until
-validation success is flat. `:short` is M-GRPO from there. Task seed 7 has other tasks, for
+validation success is flat. `:short_grpo` is M-GRPO from there. Task seed 7 has other tasks, for
 evaluation. The adapter is the result of `webagent export` above; without the stages, take it from
 the history of the repository:
 
@@ -49,26 +49,26 @@ the history of the repository:
     git archive 7cc3af8:webagent_jax/policy/adapters/smollm2-135m-arena | \
         tar -x -C runs/arena_all/rank16
     webagent train bc --config=arena:short_bc --workdir=runs/arena_short/bc
-    webagent train grpo --config=arena:short --workdir=runs/arena_short/grpo
-    webagent evaluate --config=arena:short --workdir=runs/arena_short/eval \
+    webagent train grpo --config=arena:short_grpo --workdir=runs/arena_short/grpo
+    webagent evaluate --config=arena:short_grpo --workdir=runs/arena_short/eval \
         --config.policy.path=runs/arena_short/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=2200
 
-`:few_demos_bc` is BC on 24 of these demonstrations, which leaves room for M-GRPO. `:few_demos` is
-M-GRPO from there on eight templates that BC sometimes solves.
+`:few_demos_bc` is BC on 24 of these demonstrations, which leaves headroom for M-GRPO.
+`:few_demos_grpo` is M-GRPO from there on eight templates that BC sometimes solves.
 
     webagent train bc --config=arena:few_demos_bc --workdir=runs/arena_few/bc
-    webagent train grpo --config=arena:few_demos --workdir=runs/arena_few/grpo
-    webagent evaluate --config=arena:few_demos --workdir=runs/arena_few/eval \
+    webagent train grpo --config=arena:few_demos_grpo --workdir=runs/arena_few/grpo
+    webagent evaluate --config=arena:few_demos_grpo --workdir=runs/arena_few/eval \
         --config.policy.path=runs/arena_few/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=6500
 
-`:three_per_template_bc` is BC on 448 demonstrations of the templates of the test tasks, from the
-same adapter, and `:three_per_template` is M-GRPO from there. Both need an accelerator and, for its
+`:test_templates_bc` is BC on 448 demonstrations of the templates of the test tasks, from the same
+adapter, and `:test_templates_grpo` is M-GRPO from there. Both need an accelerator and, for its
 throughput, `--config.browser.num_processes=8`.
 
-    webagent train bc --config=arena:three_per_template_bc --workdir=runs/arena_test_templates/bc
-    webagent train grpo --config=arena:three_per_template --workdir=runs/arena_test_templates/grpo
+    webagent train bc --config=arena:test_templates_bc --workdir=runs/arena_test_templates/bc
+    webagent train grpo --config=arena:test_templates_grpo --workdir=runs/arena_test_templates/grpo
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ _SHORT_BC = replace(
     eval=EvalConfig(split="train", seeds_per_task=1, temperature=1.0, max_turns=(6,)),
 )
 
-_SHORT = replace(
+_SHORT_GRPO = replace(
     _SHORT_BC,
     # Adapter of `:short_bc`, after its command above.
     policy=PolicyConfig(path="runs/arena_short/bc/adapter"),
@@ -302,12 +302,12 @@ _FEW_DEMOS_BC = replace(_SHORT_BC, bc=replace(_SHORT_BC.bc, epochs=10, held_out_
 
 # Templates with groups of both outcomes and less than 77 % success in M-GRPO from `:few_demos_bc`
 # on all 22 (docs/lab_log.md), and with 20 tasks or more. M-GRPO needs several groups of each.
-_FEW_DEMOS = replace(
-    _SHORT,
+_FEW_DEMOS_GRPO = replace(
+    _SHORT_GRPO,
     # Adapter of `:few_demos_bc`, after its command above.
     policy=PolicyConfig(path="runs/arena_few/bc/adapter"),
     suite=replace(
-        _SHORT.suite,
+        _SHORT_GRPO.suite,
         tasks=(
             "forum/points",
             "map/coordinates",
@@ -319,18 +319,18 @@ _FEW_DEMOS = replace(
             "shop/search",
         ),
         # 33 of each template.
-        arena=replace(_SHORT.suite.arena, num_generated_tasks=8_000),
+        arena=replace(_SHORT_GRPO.suite.arena, num_generated_tasks=8_000),
     ),
     grpo=replace(
-        _SHORT.grpo,
+        _SHORT_GRPO.grpo,
         updates=16,
         truncated_episodes="zero",
-        optimizer=replace(_SHORT.grpo.optimizer, learning_rate=2e-4),
+        optimizer=replace(_SHORT_GRPO.grpo.optimizer, learning_rate=2e-4),
     ),
 )
 
 # Three or four demonstrations of each template of the test tasks, which leaves room for M-GRPO.
-_THREE_PER_TEMPLATE_BC = replace(
+_TEST_TEMPLATES_BC = replace(
     _SMOLLM2,
     # Output of `webagent export` above.
     policy=PolicyConfig(path="runs/arena_all/rank16", dtype="bfloat16"),
@@ -352,27 +352,27 @@ _THREE_PER_TEMPLATE_BC = replace(
     ),
 )
 
-_THREE_PER_TEMPLATE = replace(
-    _THREE_PER_TEMPLATE_BC,
-    # Adapter of `:three_per_template_bc`, after its command above.
+_TEST_TEMPLATES_GRPO = replace(
+    _TEST_TEMPLATES_BC,
+    # Adapter of `:test_templates_bc`, after its command above.
     policy=PolicyConfig(path="runs/arena_test_templates/bc/adapter", dtype="bfloat16"),
     mesh=MeshConfig(microbatch_rows_per_device=8),
     engine=replace(_SMOLLM2.engine, slots=96, num_speculative_tokens=3),
     # `many_demos` solves no task across sites.
     suite=replace(
-        _THREE_PER_TEMPLATE_BC.suite,
+        _TEST_TEMPLATES_BC.suite,
         tasks=("shop", "admin", "code", "map", "forum"),
-        arena=replace(_THREE_PER_TEMPLATE_BC.suite.arena, task_seed=6, num_generated_tasks=1_500),
+        arena=replace(_TEST_TEMPLATES_BC.suite.arena, task_seed=6, num_generated_tasks=1_500),
     ),
     rollout=replace(_SMOLLM2.rollout, max_concurrent_episodes=128),
     grpo=replace(
-        _FEW_DEMOS.grpo,
+        _FEW_DEMOS_GRPO.grpo,
         updates=40,
         tasks_per_update=16,
         max_extra_groups=8,
         minibatches=4,
         max_staleness=1,
-        optimizer=replace(_FEW_DEMOS.grpo.optimizer, warmup_fraction=0.02),
+        optimizer=replace(_FEW_DEMOS_GRPO.grpo.optimizer, warmup_fraction=0.02),
     ),
 )
 
@@ -384,11 +384,11 @@ _VARIANTS = {
     "all_turns": _ALL_TURNS,
     "many_demos": _MANY_DEMOS,
     "short_bc": _SHORT_BC,
-    "short": _SHORT,
+    "short_grpo": _SHORT_GRPO,
     "few_demos_bc": _FEW_DEMOS_BC,
-    "few_demos": _FEW_DEMOS,
-    "three_per_template_bc": _THREE_PER_TEMPLATE_BC,
-    "three_per_template": _THREE_PER_TEMPLATE,
+    "few_demos_grpo": _FEW_DEMOS_GRPO,
+    "test_templates_bc": _TEST_TEMPLATES_BC,
+    "test_templates_grpo": _TEST_TEMPLATES_GRPO,
 }
 
 

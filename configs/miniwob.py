@@ -20,8 +20,8 @@ other tasks and another adapter.
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
         --config.policy.path=runs/miniwob/grpo/policy
 
-`:short_bc` and `:short` continue from the adapter on tasks with short prompts and few turns: BC on
-12 until validation success is flat, then M-GRPO on six (docs/results.md).
+`:short_bc` and `:short_grpo` continue from the adapter on tasks with short prompts and few turns:
+BC on 12 until validation success is flat, then M-GRPO on six (docs/results.md).
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ _SHORT_BC = replace(
     ),
 )
 
-_SHORT = replace(
+_SHORT_GRPO = replace(
     _SHORT_BC,
     # Policy of `:short_bc`, after its command in docs/results.md.
     policy=PolicyConfig(path="runs/miniwob_short/bc/policy"),
@@ -245,7 +245,7 @@ _VARIANTS = {
     "bc": _BC,
     "grpo": _GRPO,
     "short_bc": _SHORT_BC,
-    "short": _SHORT,
+    "short_grpo": _SHORT_GRPO,
 }
 
 

@@ -171,7 +171,7 @@ def test_unknown_option_has_suggestion(path, suggestion):
 def test_options_page_is_current():
     page = (ROOT / "docs" / "options.md").read_text("utf-8")
     assert page == options.markdown(), "run: webagent options --markdown > docs/options.md"
-    assert "| `grpo.group_size` | int | `8` | number of episodes per group |" in page
+    assert "| `grpo.group_size` | int | `8` | Number of episodes per group |" in page
 
 
 def test_every_option_has_type_and_comment():
@@ -181,7 +181,11 @@ def test_every_option_has_type_and_comment():
 
 
 def test_options_show_values_of_config():
-    config = ("--config=miniwob:short", "--config.grpo.updates=3", "--config.eval.temperature=0")
+    config = (
+        "--config=miniwob:short_grpo",
+        "--config.grpo.updates=3",
+        "--config.eval.temperature=0",
+    )
     lines = run_command("options", *config).stdout.splitlines()
     assert "grpo.updates=3  (default: 40)" in lines
     assert "eval.temperature=0.0" in lines

@@ -37,8 +37,8 @@ from webagent_jax.config import (
     WebArenaConfig,
 )
 from webagent_jax.doctor import (
+    CheckResult,
     CheckStatus,
-    Finding,
     browser,
     devices,
     endpoints,
@@ -50,52 +50,50 @@ from webagent_jax.doctor import (
 LONG_TIMEOUTS = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # for a busy machine
 TASK_FILE = str(Path(__file__).parent / "suites" / "data" / "webarena_lite_test.json")
 
-Check = Callable[[RunConfig, Path], Iterator[Finding]]
+Check = Callable[[RunConfig, Path], Iterator[CheckResult]]
 
 
 def run_check(check: Check, cfg: RunConfig | None = None, workdir: Path = Path("runs")) -> Any:
-    """Run the check and return its findings by subject."""
-    return {finding.subject: finding for finding in check(cfg or RunConfig(), workdir)}
+    """Run the check and return its results by subject."""
+    return {result.subject: result for result in check(cfg or RunConfig(), workdir)}
 
 
-def assert_error(finding: Finding, problem: str, fix: str = "") -> None:
-    assert finding.status is CheckStatus.ERROR
-    assert problem in finding.description and fix in finding.fix and finding.fix, finding
-    assert "\n" not in finding.description + finding.fix
+def assert_error(result: CheckResult, problem: str, fix: str = "") -> None:
+    assert result.status is CheckStatus.ERROR
+    assert problem in result.description and fix in result.fix and result.fix, result
+    assert "\n" not in result.description + result.fix
 
 
 # --- machine --------------------------------------------------------------------------------------
 
 
 def test_machine_check_passes_on_this_machine(tmp_path: Path) -> None:
-    findings = run_check(machine.check, workdir=tmp_path / "not" / "yet")
-    assert doctor.all_passed(list(findings.values()))
-    assert (
-        "jax 0." in findings["packages"].description and "free" in findings["workdir"].description
-    )
+    results = run_check(machine.check, workdir=tmp_path / "not" / "yet")
+    assert doctor.all_passed(list(results.values()))
+    assert "jax 0." in results["packages"].description and "free" in results["workdir"].description
     assert not (tmp_path / "not").exists()
 
 
 def test_machine_check_reports_package_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
     requirements = ["numpy", "jax<0.1", "no-such-package>=2", "jax>99; extra == 'cuda'"]
     monkeypatch.setattr(machine, "_requirements", lambda: requirements)
-    finding = run_check(machine.check)["packages"]
-    assert_error(finding, "jax<0.1 is needed, ", "pip install")
-    assert "no-such-package>=2 is missing" in finding.description
-    assert "numpy" not in finding.description and "99" not in finding.description
+    result = run_check(machine.check)["packages"]
+    assert_error(result, "jax<0.1 is needed, ", "pip install")
+    assert "no-such-package>=2 is missing" in result.description
+    assert "numpy" not in result.description and "99" not in result.description
 
 
 def test_machine_check_reports_workdir_below_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    finding = run_check(machine.check, workdir=tmp_path / "file" / "run")["workdir"]
-    assert_error(finding, "Not a directory", "another --workdir")
+    result = run_check(machine.check, workdir=tmp_path / "file" / "run")["workdir"]
+    assert_error(result, "Not a directory", "another --workdir")
 
 
 def test_machine_check_warns_about_open_file_limit() -> None:
-    finding = run_check(
+    result = run_check(
         machine.check, RunConfig(rollout=RolloutConfig(max_concurrent_episodes=10**9))
     )["open files"]
-    assert finding.status is CheckStatus.WARNING and finding.fix
+    assert result.status is CheckStatus.WARNING and result.fix
 
 
 # --- browser --------------------------------------------------------------------------------------
@@ -103,19 +101,19 @@ def test_machine_check_warns_about_open_file_limit() -> None:
 
 @pytest.mark.browser
 def test_browser_check_passes() -> None:
-    findings = run_check(
+    results = run_check(
         browser.check,
         RunConfig(browser=LONG_TIMEOUTS, rollout=RolloutConfig(max_concurrent_episodes=2)),
     )
-    assert "Chrome" in findings["browser"].description
-    assert findings["sandbox"].status is CheckStatus.OK
-    assert "MiB" in findings["browser memory"].description
+    assert "Chrome" in results["browser"].description
+    assert results["sandbox"].status is CheckStatus.OK
+    assert "MiB" in results["browser memory"].description
 
 
 def test_missing_browser_is_reported_by_browser_and_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/chromium")
-    finding = run_check(browser.check)["browser"]
-    assert_error(finding, "is not a program", "unset WEBAGENT_CHROMIUM")
+    result = run_check(browser.check)["browser"]
+    assert_error(result, "is not a program", "unset WEBAGENT_CHROMIUM")
     assert_error(run_check(sites.check)["miniwob"], "without a browser", "the browser first")
 
 
@@ -139,9 +137,9 @@ def test_missing_browser_is_reported_by_browser_and_sites(monkeypatch: pytest.Mo
     ],
 )
 def test_browser_check_reports_start_failure(options: Any, subject: str, problem: str) -> None:
-    findings = run_check(browser.check, RunConfig(browser=BrowserConfig(**options)))
-    assert_error(findings[subject], problem)
-    assert len(findings) == 1
+    results = run_check(browser.check, RunConfig(browser=BrowserConfig(**options)))
+    assert_error(results[subject], problem)
+    assert len(results) == 1
 
 
 @pytest.mark.browser
@@ -149,10 +147,10 @@ def test_browser_check_reports_chromium_stderr(tmp_path: Path) -> None:
     executable = tmp_path / "chromium"
     executable.write_text("#!/bin/sh\necho chrome: libnss3.so: cannot open it >&2\nexit 127\n")
     executable.chmod(0o755)
-    findings = run_check(
+    results = run_check(
         browser.check, RunConfig(browser=BrowserConfig(executable_path=str(executable)))
     )
-    assert_error(findings["browser"], "chrome: libnss3.so: cannot open it", "install --with-deps")
+    assert_error(results["browser"], "chrome: libnss3.so: cannot open it", "install --with-deps")
 
 
 # --- sites ----------------------------------------------------------------------------------------
@@ -161,9 +159,9 @@ def test_browser_check_reports_chromium_stderr(tmp_path: Path) -> None:
 @pytest.mark.browser
 def test_sites_check_opens_first_task() -> None:
     cfg = RunConfig(browser=LONG_TIMEOUTS, suite=SuiteConfig(tasks=("click-test",)))
-    finding = run_check(sites.check, cfg)["miniwob"]
-    assert finding.status is CheckStatus.OK
-    assert "miniwob/click-test/1000000 opened, with 1 elements" in finding.description
+    result = run_check(sites.check, cfg)["miniwob"]
+    assert result.status is CheckStatus.OK
+    assert "miniwob/click-test/1000000 opened, with 1 elements" in result.description
 
 
 def test_sites_check_reports_unknown_task() -> None:
@@ -186,13 +184,13 @@ def test_sites_check_reports_each_webarena_replica(monkeypatch: pytest.MonkeyPat
     )
     server = FakeSite("gitlab")
     monkeypatch.setenv("GITLAB", f"{server.address} http://127.0.0.1:1")
-    findings = [
-        finding
-        for finding in sites.check(make_webarena_config(), Path())
-        if finding.subject == "gitlab"
+    results = [
+        result
+        for result in sites.check(make_webarena_config(), Path())
+        if result.subject == "gitlab"
     ]
-    assert [finding.status for finding in findings] == [CheckStatus.OK, CheckStatus.ERROR]
-    assert_error(findings[1], "does not respond", "third_party/webarena")
+    assert [result.status for result in results] == [CheckStatus.OK, CheckStatus.ERROR]
+    assert_error(results[1], "does not respond", "third_party/webarena")
     server.close()
 
 
@@ -209,19 +207,19 @@ def check_weights(path: Path | str, **options: Any) -> Any:
 
 
 def test_weights_check_passes_for_bundled_policy() -> None:
-    findings = check_weights("webagent-tiny")
-    assert {finding.status for finding in findings.values()} == {CheckStatus.OK}
-    assert set(findings) == {"tokenizer", "prompt", "weights", "disk"}
-    assert "854,144 params, float32" in findings["weights"].description
+    results = check_weights("webagent-tiny")
+    assert {result.status for result in results.values()} == {CheckStatus.OK}
+    assert set(results) == {"tokenizer", "prompt", "weights", "disk"}
+    assert "854,144 params, float32" in results["weights"].description
     lora_disk = check_weights("webagent-tiny", lora=LoRAConfig(rank=1))["disk"]
     assert (
-        lora_disk.status is CheckStatus.OK and lora_disk.description != findings["disk"].description
+        lora_disk.status is CheckStatus.OK and lora_disk.description != results["disk"].description
     )
 
 
 def test_weights_check_reports_template_of_another_policy() -> None:
-    findings = check_weights("webagent-tiny", prompt=PromptConfig("webarena"))
-    assert_error(findings["prompt"], "was trained with prompt.template=compact", "=auto")
+    results = check_weights("webagent-tiny", prompt=PromptConfig("webarena"))
+    assert_error(results["prompt"], "was trained with prompt.template=compact", "=auto")
 
 
 def test_weights_check_reports_empty_directory(tmp_path: Path) -> None:
@@ -260,19 +258,19 @@ def test_weights_check_reports_missing_tensors(policy_dir: Path) -> None:
 
 def test_weights_check_reports_missing_tokenizer(policy_dir: Path) -> None:
     (policy_dir / "tokenizer.json").unlink()
-    findings = check_weights(policy_dir)
-    assert_error(findings["tokenizer"], "no tokenizer.json", "fast tokenizer")
-    assert findings["weights"].status is CheckStatus.OK
+    results = check_weights(policy_dir)
+    assert_error(results["tokenizer"], "no tokenizer.json", "fast tokenizer")
+    assert results["weights"].status is CheckStatus.OK
 
 
 # --- devices --------------------------------------------------------------------------------------
 
 
 def test_devices_check_passes_on_cpu() -> None:
-    findings = run_check(devices.check)
-    assert {finding.status for finding in findings.values()} == {CheckStatus.OK}
-    assert "(cpu)" in findings["devices"].description and findings["attention"].description == "cpu"
-    assert "tensor 1" in findings["mesh"].description
+    results = run_check(devices.check)
+    assert {result.status for result in results.values()} == {CheckStatus.OK}
+    assert "(cpu)" in results["devices"].description and results["attention"].description == "cpu"
+    assert "tensor 1" in results["mesh"].description
 
 
 @pytest.mark.parametrize(
@@ -301,13 +299,13 @@ def test_devices_check_reports_idle_devices(monkeypatch: pytest.MonkeyPatch) -> 
         f.subject for f in devices._check_engine(RunConfig(), model, 2**33)
     ]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    finding, *_ = devices._check_engine(RunConfig(), model, 2**33)
-    assert finding.status is CheckStatus.WARNING and "7 of 8 devices" in finding.description
+    result, *_ = devices._check_engine(RunConfig(), model, 2**33)
+    assert result.status is CheckStatus.WARNING and "7 of 8 devices" in result.description
     # The four heads of the policy divide over at most four devices.
-    assert "--config.engine.tensor_parallel_size=4" in finding.fix
+    assert "--config.engine.tensor_parallel_size=4" in result.fix
     cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=4))
-    finding, *_ = devices._check_engine(cfg, model, 2**33)
-    assert finding.subject == "engine"
+    result, *_ = devices._check_engine(cfg, model, 2**33)
+    assert result.subject == "engine"
 
 
 def test_devices_check_reports_engine_that_cannot_be_sharded(
@@ -316,17 +314,17 @@ def test_devices_check_reports_engine_that_cannot_be_sharded(
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices() * 8)
     model = policy.load_config("webagent-tiny")
     cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=3))
-    (finding,) = devices._check_engine(cfg, model, 2**33)
-    assert_error(finding, "engine.tensor_parallel_size=3: ", "to one of: 1, 2, 4")
+    (result,) = devices._check_engine(cfg, model, 2**33)
+    assert_error(result, "engine.tensor_parallel_size=3: ", "to one of: 1, 2, 4")
     # The heads divide over 4 devices, the vocabulary over 2.
     odd_vocabulary = dataclasses.replace(model, vocab_size=2046)
     cfg = RunConfig(engine=EngineConfig(tensor_parallel_size=4))
-    (finding,) = devices._check_engine(cfg, odd_vocabulary, 2**33)
-    assert_error(finding, "embed: axis 'vocab' of 2046 does not divide by 4", "one of: 1, 2")
+    (result,) = devices._check_engine(cfg, odd_vocabulary, 2**33)
+    assert_error(result, "embed: axis 'vocab' of 2046 does not divide by 4", "one of: 1, 2")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    finding, *_ = devices._check_engine(RunConfig(), odd_vocabulary, 2**33)
-    assert finding.status is CheckStatus.WARNING
-    assert "--config.engine.tensor_parallel_size=2 " in finding.fix
+    result, *_ = devices._check_engine(RunConfig(), odd_vocabulary, 2**33)
+    assert result.status is CheckStatus.WARNING
+    assert "--config.engine.tensor_parallel_size=2 " in result.fix
 
 
 def test_unsupported_model_is_reported_by_weights_only(policy_dir: Path) -> None:
@@ -342,9 +340,9 @@ def test_devices_check_reports_wrong_cpu_results(
 ) -> None:
     """A failure with a newer jaxlib means that `xla_flags` may not be needed for it."""
     monkeypatch.setenv("XLA_FLAGS", f"{xla_flags.YNN_FUSION}=+reduce")  # what XLA does by default
-    findings = doctor.run_checks(RunConfig(), tmp_path, checks=("devices",))
-    (finding,) = [finding for finding in findings if finding.subject == "CPU results"]
-    assert_error(finding, "instead of (1073741824.0, 3600.0)", xla_flags.DISABLE_YNN_REDUCE)
+    results = doctor.run_checks(RunConfig(), tmp_path, checks=("devices",))
+    (result,) = [result for result in results if result.subject == "CPU results"]
+    assert_error(result, "instead of (1073741824.0, 3600.0)", xla_flags.DISABLE_YNN_REDUCE)
 
 
 def test_devices_check_reports_insufficient_memory(policy_dir: Path) -> None:
@@ -352,9 +350,9 @@ def test_devices_check_reports_insufficient_memory(policy_dir: Path) -> None:
     model_config |= {"hidden_size": 65_536, "num_hidden_layers": 100, "intermediate_size": 262_144}
     (policy_dir / "config.json").write_text(json.dumps(model_config))
     cfg = RunConfig(policy=PolicyConfig(path=str(policy_dir)), grpo=GRPOConfig(kl_beta=0.0))
-    findings = run_check(devices.check, cfg)
-    assert findings["training memory"].status is CheckStatus.WARNING
-    assert_error(findings["engine"], "of params", "lower --config.engine.slots")
+    results = run_check(devices.check, cfg)
+    assert results["training memory"].status is CheckStatus.WARNING
+    assert_error(results["engine"], "of params", "lower --config.engine.slots")
 
 
 # --- endpoints ------------------------------------------------------------------------------------
@@ -392,13 +390,13 @@ def chat_url() -> Iterator[str]:
 def test_endpoints_check_reports_key_and_connection_errors(
     chat_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check_endpoint(url: str) -> Finding:
+    def check_endpoint(url: str) -> CheckResult:
         endpoint = EndpointConfig(url, "m", "DOCTOR_KEY")
         cfg = RunConfig(
             policy=PolicyConfig(kind="openai", endpoint=endpoint), prompt=PromptConfig("webarena")
         )
-        finding: Finding = run_check(endpoints.check, cfg)["policy endpoint"]
-        return finding
+        result: CheckResult = run_check(endpoints.check, cfg)["policy endpoint"]
+        return result
 
     assert run_check(endpoints.check) == {}
     monkeypatch.delenv("DOCTOR_KEY", raising=False)
@@ -427,19 +425,19 @@ def test_run_checks_ends_check_that_hangs(tmp_path: Path) -> None:
     executable.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 100\n")
     executable.chmod(0o755)
     cfg = RunConfig(browser=BrowserConfig(executable_path=str(executable)))
-    (finding,) = doctor.run_checks(cfg, tmp_path, checks=("browser",), timeout=5)
-    assert_error(finding, "did not finish in 5 s", "last line of its stderr")
+    (result,) = doctor.run_checks(cfg, tmp_path, checks=("browser",), timeout=5)
+    assert_error(result, "did not finish in 5 s", "last line of its stderr")
 
 
 def test_run_checks_reports_check_that_crashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "no-such-backend")
-    findings = doctor.run_checks(RunConfig(), tmp_path, checks=("machine", "devices", "nonsense"))
-    assert findings[0].subject == "packages" and findings[0].status is CheckStatus.OK
-    assert_error(findings[-2], "JAX has none with JAX_PLATFORMS='no-such-backend'", "unset")
-    assert_error(findings[-1], "exit status 1", "No module named 'webagent_jax.doctor.nonsense'")
-    lines = doctor.table(findings).splitlines()
+    results = doctor.run_checks(RunConfig(), tmp_path, checks=("machine", "devices", "nonsense"))
+    assert results[0].subject == "packages" and results[0].status is CheckStatus.OK
+    assert_error(results[-2], "JAX has none with JAX_PLATFORMS='no-such-backend'", "unset")
+    assert_error(results[-1], "exit status 1", "No module named 'webagent_jax.doctor.nonsense'")
+    lines = doctor.table(results).splitlines()
     assert lines[0].startswith("OK ") and lines[-2].startswith("broken ")
     assert "-> see the last line" in lines[-1]
 

@@ -1,4 +1,4 @@
-"""WebAgent-R1 in JAX: end-to-end multi-turn reinforcement learning of web agents."""
+"""WebAgent-R1 in JAX: end-to-end multi-turn reinforcement learning for web agents."""
 
 from webagent_jax import xla_flags
 

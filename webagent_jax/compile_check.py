@@ -251,7 +251,7 @@ def _programs(
         else None
     )
     policy_params = jax.eval_shape(lora.attach, base, trainable)
-    layout = partial(serving_params.serving_params, served, join=engine_mesh is None)
+    layout = partial(serving_params.serving_params, served, fuse=engine_mesh is None)
     serving = sharding.with_shardings(
         jax.eval_shape(layout, policy_params),
         serving_params.serving_shardings(served, policy_params, engine_mesh or engine_devices[0]),

@@ -1,7 +1,7 @@
 """Run configuration: frozen dataclasses that are validated when they are created.
 
 Config files in configs/ build a RunConfig and return it as an ml_collections ConfigDict, so every
-launcher accepts overrides such as `--config.grpo.updates=40`. `from_config_dict` converts it back
+command accepts overrides such as `--config.grpo.updates=40`. `from_config_dict` converts it back
 and rejects unknown options.
 """
 
@@ -70,7 +70,8 @@ class PolicyConfig:
     # Dtype of the inputs of matmuls with params. bfloat16 with float32 activations is faster on
     # CPUs with AVX512-BF16 or AMX; bfloat16 activations need no setting.
     matmul_dtype: Literal["float32", "bfloat16"] = "float32"
-    # Rematerialization: part of a layer that the backward pass recomputes, to save memory.
+    # Rematerialization, from fastest to least memory. Values of a layer that are saved for the
+    # backward pass: all, outputs of matmuls with params, output of attention, or only the input.
     remat: Literal["none", "dots", "attention", "full"] = "none"
     unroll: int = 1  # layers per iteration of the layer scan; more is faster but compiles longer
     # Implementation of attention in training. "auto" selects a Pallas kernel on TPU and GPU, and
@@ -83,7 +84,7 @@ PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")  # projections of a lay
 
 @dataclass(frozen=True)
 class LoRAConfig:
-    """Low-rank adapters, trained instead of the params in BC and RL."""
+    """Low-rank adapters (LoRA): with a rank above 0, BC and M-GRPO train only these."""
 
     rank: int = 0  # rank of the adapters; 0 trains all params
     alpha: float = 32.0  # numerator of the adapter scale, alpha / rank
@@ -189,7 +190,7 @@ class WebArenaConfig:
     # Python interpreter with webarena-verified installed; empty: that of the command
     # webarena-verified on the PATH.
     verified_python: str = ""
-    lite_v2_file: str = ""  # test.raw.json of WebArena-Lite-v2 (docs/webarena.md)
+    lite_v2_file: str = ""  # file test.raw.json of WebArena-Lite-v2 (docs/webarena.md)
     # Whether episodes store their network log, for scores under other labels (`webagent rescore`);
     # with labels=verified they always do.
     keep_network_logs: bool = False
@@ -217,7 +218,7 @@ class BrowserGymConfig:
     """BrowserGym environments; `suite.tasks` lists their ids (docs/browsergym.md)."""
 
     python: str = ""  # Python interpreter with BrowserGym installed; empty: the current one
-    origins: tuple[str, ...] = ()  # host:port of the sites that the pages may load
+    origins: tuple[str, ...] = ()  # sites that the pages may load, as host:port
 
 
 @dataclass(frozen=True)
@@ -430,7 +431,7 @@ class GRPOConfig:
     # KL estimator: k3 is a loss term, k1 is part of the advantage of each token.
     kl_estimator: Literal["k3", "k1"] = "k3"
     kl_beta: float = 0.001  # coefficient of the KL term; 0: no term and no reference policy
-    # Reference policy: that of the start of the training, or that before the update.
+    # Reference policy: the policy at the start of training, or the policy before the update.
     kl_reference: Literal["initial", "previous"] = "initial"
     std_eps: float = 1e-4  # constant added to the standard deviation, with group_std
     awr_temperature: float = 1.0  # divisor of A in exp(A / temperature), with exponential

@@ -133,10 +133,17 @@ def _comment_of(lines: list[str], node: ast.AnnAssign) -> str:
     # Columns of `ast` count bytes, those of a string characters.
     end = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset or 0 :].decode()
     if match := re.match(r"\s*#\s*(.*)", end):
-        return match[1].strip()
+        return _entry(match[1].strip())
     comment_lines = []
     for line in reversed(lines[: node.lineno - 1]):
         if not line.strip().startswith("#"):
             break
         comment_lines.append(line.strip().lstrip("#").strip())
-    return " ".join(reversed(comment_lines))
+    return _entry(" ".join(reversed(comment_lines)))
+
+
+def _entry(comment: str) -> str:
+    """Return a comment in the form of a table: with a capital, a single sentence without period."""
+    if comment.count(". ") == 0:
+        comment = comment.removesuffix(".")
+    return comment[:1].upper() + comment[1:]

@@ -13,12 +13,12 @@ from webagent_jax.types import Episode, Outcome
 
 
 def read_logs(run: Path) -> Iterator[Episode]:
-    """Yield the episodes of a training in the order of its updates.
+    """Yield the episodes of a training run in the order of its updates.
 
-    Evaluations have other logs and are not read: demonstrations of test tasks would spoil the test.
+    Logs of evaluations are not read: training on test tasks would contaminate the test split.
 
     Args:
-        run: workdir of the training.
+        run: workdir of the training run.
 
     Raises:
         ConfigError: the workdir contains no episode logs.
@@ -49,7 +49,7 @@ def import_successes(runs: Sequence[Path]) -> Imported:
     iteration (STaR, arXiv 2203.14465).
 
     Args:
-        runs: workdirs of trainings.
+        runs: workdirs of training runs.
 
     Raises:
         ConfigError: a workdir contains no episode logs.

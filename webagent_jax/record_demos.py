@@ -201,7 +201,7 @@ class _Person:
             action = self._next_action(observation)
             decision = expert_steps.decide(observation, action)
             self._terminal.log(f"  {actions.format_action(action)}  # {decision.thought}")
-            self._recorder.let_pass(action)
+            self._recorder.allow_events(action)
             observation = yield decision
             if observation.error:
                 self._terminal.log(f"  the page or the browser reports: {observation.error}")

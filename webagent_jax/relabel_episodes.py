@@ -68,7 +68,7 @@ def relabel_episodes(
         progress.log(f"{len(failures)} failed episodes: {len(candidates)} possible other tasks")
         if not candidates:
             raise ConfigError(
-                "no failed episode may solve another task: increase --tasks_per_template"
+                "no failed episode is a candidate for another task: increase --tasks_per_template"
             )
         jobs = [
             _replay_job(cfg, runtime, candidate, index)

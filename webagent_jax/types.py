@@ -1,7 +1,8 @@
 """Dataclasses and protocols shared by all packages.
 
-The dataclasses are frozen and contain only numpy arrays and builtins, so machines that run browsers
-need no accelerator library. All packages use these letters for shapes:
+The dataclasses are frozen and contain only numpy arrays and builtins, except the params of
+`PolicySnapshot`, so machines that run browsers need no accelerator library. All packages use these
+letters for shapes:
 
     B rows, L tokens of a row, R response tokens of a row, V vocabulary, D model width,
     H query heads, K key-value heads, E head width, G group size, T turns, P prompt tokens,
@@ -75,7 +76,7 @@ class Observation:
 
 
 class ActionKind(enum.StrEnum):
-    """Actions of WebArena-Lite agents; the values are the names that the policy writes."""
+    """Actions of WebArena-Lite agents, Press and Goto; the values are what the policy writes."""
 
     CLICK = "Click"
     RIGHT_CLICK = "Right Click"

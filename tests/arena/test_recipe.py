@@ -46,9 +46,9 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
 @pytest.mark.parametrize(
     ("bc_name", "name"),
     [
-        ("short_bc", "short"),
-        ("few_demos_bc", "few_demos"),
-        ("three_per_template_bc", "three_per_template"),
+        ("short_bc", "short_grpo"),
+        ("few_demos_bc", "few_demos_grpo"),
+        ("test_templates_bc", "test_templates_grpo"),
     ],
 )
 def test_grpo_variants_train_on_other_tasks_than_their_bc(bc_name: str, name: str) -> None:

@@ -130,7 +130,7 @@ ATTEMPTS = {
     "script of a worker": "<script>new Worker(URL.createObjectURL(new Blob(["
     "`importScripts('http://{at}/x.js')`])))</script>",
     "name of this machine": "<img src='http://localhost:{port}/x.png'>",
-    "host name of a world": "<img src='http://w1.localhost:{port}/x.png'>",
+    "hostname of a world": "<img src='http://w1.localhost:{port}/x.png'>",
     "another address of this machine": "<img src='http://0.0.0.0:{port}/x.png'>",
     "https": "<img src='https://{at}/x.png'>",
 }

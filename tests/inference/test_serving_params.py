@@ -13,7 +13,7 @@ import pytest
 from webagent_jax import policy
 from webagent_jax.inference.serving_params import serving_params
 from webagent_jax.policy import ModelConfig, lora
-from webagent_jax.policy.transformer import JOINED_PROJECTIONS, apply_block, rope_angles
+from webagent_jax.policy.transformer import FUSED_PROJECTIONS, apply_block, rope_angles
 
 CONFIG = ModelConfig(
     vocab_size=64, d_model=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, d_ff=48
@@ -44,27 +44,27 @@ def run_layer(config: ModelConfig, layer) -> np.ndarray:
 
 @pytest.mark.parametrize(("qkv_bias", "quantization"), [(True, "none"), (False, "int8")])
 @pytest.mark.parametrize("adapted", [(), ("q", "v"), ("up", "down"), lora.PROJECTIONS])
-def test_joined_projections_compute_the_same_layer(qkv_bias, quantization, adapted):
+def test_fused_projections_compute_the_same_layer(qkv_bias, quantization, adapted):
     config = dataclasses.replace(CONFIG, qkv_bias=qkv_bias, quantization=quantization)
     params = make_params(config, adapted)
-    separate, joined = (
-        jax.jit(partial(serving_params, config, join=join))(params) for join in (False, True)
+    separate, fused = (
+        jax.jit(partial(serving_params, config, fuse=fuse))(params) for fuse in (False, True)
     )
-    assert not set(separate["layers"][0]) & set(JOINED_PROJECTIONS)
-    assert not set(joined["layers"][0]) & set(lora.PROJECTIONS)
-    for separate_layer, joined_layer in zip(separate["layers"], joined["layers"], strict=True):
+    assert not set(separate["layers"][0]) & set(FUSED_PROJECTIONS)
+    assert not set(fused["layers"][0]) & set(lora.PROJECTIONS)
+    for separate_layer, fused_layer in zip(separate["layers"], fused["layers"], strict=True):
         np.testing.assert_allclose(
-            run_layer(config, joined_layer), run_layer(config, separate_layer), rtol=1e-4, atol=1e-4
+            run_layer(config, fused_layer), run_layer(config, separate_layer), rtol=1e-4, atol=1e-4
         )
 
 
 def test_kernel_contains_the_adapter_unless_quantized():
     params = make_params(CONFIG, lora.PROJECTIONS)
-    qkv = serving_params(CONFIG, params, join=True)["layers"][0]["qkv"]
+    qkv = serving_params(CONFIG, params, fuse=True)["layers"][0]["qkv"]
     # 4 + 2 + 2 heads of 8, and three adapters of rank 4.
     assert qkv["kernel"].shape == (32, 64 + 12) and qkv["bias"].shape == (64 + 12,)
     assert lora.DOWN not in qkv and qkv[lora.UP].shape == (12, 64)
     config = dataclasses.replace(CONFIG, quantization="int8")
-    qkv = serving_params(config, params, join=True)["layers"][0]["qkv"]
+    qkv = serving_params(config, params, fuse=True)["layers"][0]["qkv"]
     assert qkv["kernel"].shape == (32, 64) and qkv["kernel"].dtype == jnp.int8
     assert qkv[lora.DOWN].shape == (32, 12)

@@ -170,7 +170,7 @@ def loss_and_grad(logits, labels, ref_logp, rows: ForestRows, *, surrogate: Poli
             rows.behavior_logp,
             rows.advantages,
             rows.loss_weights,
-            surrogate=surrogate,
+            config=surrogate,
             prox_logp=rows.prox_logp,
             ref_logp=ref,
         )

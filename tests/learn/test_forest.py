@@ -260,7 +260,7 @@ def loss_and_grad(params, rows, surrogate_index):
             rows.behavior_logp,
             rows.advantages,
             rows.loss_weights,
-            surrogate=surrogate,
+            config=surrogate,
             prox_logp=rows.behavior_logp - 0.2,
             ref_logp=rows.behavior_logp + 0.1,
         )[0]

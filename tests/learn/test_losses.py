@@ -63,7 +63,7 @@ def grpo_loss_and_grad(logits, batch, surrogate):
             batch["behavior"],
             batch["advantages"],
             batch["weights"],
-            surrogate=surrogate,
+            config=surrogate,
             prox_logp=batch["prox"],
             ref_logp=batch["ref"],
         )
@@ -197,7 +197,7 @@ def test_kl_gradient_equals_gradient_of_exact_kl(kl_estimator, direction):
             policy[None],
             jnp.zeros((1, V)),
             jnp.exp(policy)[None],
-            surrogate=PolicyLossConfig(kl_estimator=kl_estimator, kl_beta=1.0),
+            config=PolicyLossConfig(kl_estimator=kl_estimator, kl_beta=1.0),
             ref_logp=ref[None],
         )
         return loss
@@ -233,4 +233,4 @@ def test_bc_loss_matches_reference():
 def test_kl_requires_ref_logp():
     ones = jnp.ones((1, 1))
     with pytest.raises(ValueError, match="ref_logp"):
-        grpo_loss(ones, ones, ones, ones, surrogate=PolicyLossConfig(kl_beta=0.1))
+        grpo_loss(ones, ones, ones, ones, config=PolicyLossConfig(kl_beta=0.1))

@@ -30,7 +30,7 @@ from tests.policy.test_peft_adapter import (
 from webagent_jax import policy
 from webagent_jax.config import EndpointConfig, PolicyConfig, PolicyNotFoundError, RunConfig
 from webagent_jax.doctor import CheckStatus, weights
-from webagent_jax.doctor.findings import gib
+from webagent_jax.doctor.check_result import gib
 from webagent_jax.policy import lora, prompt_record
 from webagent_jax.report import send_again, token_text
 

@@ -108,7 +108,7 @@ def test_compiled_engine_converts_no_kernel_to_float32():
     )
     # XLA has no bfloat16 matmul of one row.
     shapes = dataclasses.replace(shapes, sequential_slots=False)
-    served = jax.jit(partial(serving_params.serving_params, config, join=True))(params)
+    served = jax.jit(partial(serving_params.serving_params, config, fuse=True))(params)
     spec = programs.ProgramSpec.from_params(config, shapes, served)
     for name in ("prefill", "decode"):
         text = programs.lower(spec, name).compile().as_text()

@@ -39,7 +39,7 @@ def test_missing_metric_values_are_skipped(tmp_path: Path) -> None:
     run = run_loader.load_run(tmp_path)
     assert training_curves.series(run.metrics["grpo"], "reward") == {1: 0.1, 3: 0.3}
     curves = training_curves.curves(
-        training_curves.by_config([run]),
+        training_curves.group_by_config([run]),
         "grpo",
         (*training_curves.PAPER_METRICS, *training_curves.OTHER_METRICS),
     )
@@ -96,7 +96,7 @@ def test_runs_of_other_commands_are_no_seeds(tmp_path: Path) -> None:
         record = {"command": command, "config": {"seed": len(runs), "x": 1}}
         atomic_files.write_json(workdir / "config.json", record)
         runs.append(run_loader.load_run(workdir))
-    assert [group.name for group in training_curves.by_config(runs)] == ["bc", "zero, more"]
+    assert [group.name for group in training_curves.group_by_config(runs)] == ["bc", "zero, more"]
 
 
 def test_find_phases_reports_updates_and_trends(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_find_phases_reports_updates_and_trends(tmp_path: Path) -> None:
     for step, values in enumerate(make_three_phases(20, seed=0).T, start=1):
         keys = [metric.key for metric in training_curves.PAPER_METRICS]
         writer.write(step, dict(zip(keys, values, strict=True)))
-    (group,) = training_curves.by_config([run_loader.load_run(tmp_path)])
+    (group,) = training_curves.group_by_config([run_loader.load_run(tmp_path)])
     first, second, third = training_curves.find_phases(group)
     assert first.first == 1 and first.last + 1 == second.first and third.last == 60
     assert [len(phase.trends) for phase in (first, second, third)] == [3, 3, 3]

@@ -34,7 +34,7 @@ class Options:
     # Checkout of VisualAgentBench or WebArena-Infinity, or folder with llama.cpp; empty: skip it.
     baseline_checkout: str
     policy: str  # name or directory of the policy
-    episodes: str  # workdir of a training whose episodes `speculation` replays
+    episodes: str  # workdir of a training run whose episodes `speculation` replays
 
 
 SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
@@ -82,7 +82,7 @@ def run(
             `infinity`, which needs it.
         policy: name or directory of the policy of `evaluate`, `infinity`, `language_model` and
             `speculation`.
-        episodes: workdir of a training, for `speculation`, which needs it.
+        episodes: workdir of a training run, for `speculation`, which needs it.
     """
     device = jax.devices()[0]
     first_rate = timing.matmul_rate() / 1e9

@@ -1,6 +1,6 @@
 """Benchmark of speculative decoding: turns of recorded episodes with and without draft tokens.
 
-Engines of one and of 16 slots sample all turns of the first episodes of a training, with the
+Engines of one and of 16 slots sample all turns of the first episodes of a training run, with the
 recorded prompts. A turn starts when the previous one of its episode has finished, as in rollouts,
 but without browsers. The completions with and without draft tokens are compared.
 """
@@ -39,7 +39,7 @@ def run(repeats: int, policy_path: str, episodes: str) -> Iterator[dict[str, Any
         episodes: workdir of the training with the episodes.
 
     Raises:
-        ConfigError: the workdir has no episodes of a training.
+        ConfigError: the workdir has no episodes of a training run.
     """
     if not episodes:
         raise ConfigError("this benchmark replays episodes: set --episodes to a train grpo workdir")

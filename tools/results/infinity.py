@@ -23,5 +23,5 @@ def infinity(split: str) -> str:
         row.append(gain_over(start, evaluation) if name.startswith("bc") else "")
         row += [f"{evaluation['mean_turns']:.1f}", percent(evaluation["parse_error_rate"])]
         rows.append(row)
-    header = ["policy", "commit", "success, %", "minus start of BC, paired", "turns, mean"]
+    header = ["policy", "commit", "success, %", "minus initial policy, paired", "turns, mean"]
     return table_of([*header, "invalid responses, % of turns"], rows)

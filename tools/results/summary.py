@@ -25,7 +25,7 @@ def main_results() -> dict[str, Evals]:
     few_demos = "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations"
     return {
         "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": _quickstart_evals(),
-        "webagent-tiny, the same tasks, seeds not used to choose options": {
+        "webagent-tiny, the same tasks, instances not used to choose options": {
             "sampled": options_unseen
         },
         "SmolLM2-135M, six short MiniWoB++ tasks": _evals("miniwob_short/bc", "miniwob_short/grpo"),

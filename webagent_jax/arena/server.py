@@ -1,4 +1,4 @@
-"""Server of all sites and worlds, selected by the host name: `shop.w17.localhost:PORT`.
+"""Server of all sites and worlds, selected by the hostname: `shop.w17.localhost:PORT`.
 
 The server is a separate process, so pages do not wait for rollouts. It has one thread: it handles
 requests one at a time, each in a few milliseconds, so no view needs a lock. Worlds are
@@ -32,7 +32,7 @@ from webagent_jax.world_names import parse_host
 class ArenaApp:
     """ASGI application of all sites.
 
-    `fallback_app` handles requests to host names without a world.
+    `fallback_app` handles requests to hostnames without a world.
     """
 
     def __init__(self, sites: Sequence[Site]) -> None:

@@ -42,7 +42,7 @@ class NotFound(Exception):
 class Site:
     """Web site of the arena."""
 
-    name: str  # first part of its host name: "shop"
+    name: str  # first part of its hostname: "shop"
     task_name: str  # name in WebArena's task files: "shopping"
     title: str  # name on its pages: "Marigold"
     description: str  # one line for the index page

@@ -154,7 +154,7 @@ class EpisodeContext:
         *,
         is_user_code: bool = False,
     ) -> T:
-        """Return the result of `work()` with its lone surrogates replaced.
+        """Await `work()` and return its result with lone surrogates replaced.
 
         All text of a page passes through this method.
 
@@ -176,7 +176,7 @@ class EpisodeContext:
         if not task.done():
             task.cancel()
             raise InfraError(
-                self._fault.result() if self._fault.done() else f"no answer in {timeout:g} s"
+                self._fault.result() if self._fault.done() else f"no response in {timeout:g} s"
             )
         try:
             result = to_well_formed(task.result())
@@ -353,7 +353,7 @@ class EpisodeContext:
         try:
             return await asyncio.wait_for(work, self._config.call_timeout)
         except TimeoutError as error:
-            raise InfraError(f"no answer in {self._config.call_timeout:g} s") from error
+            raise InfraError(f"no response in {self._config.call_timeout:g} s") from error
 
     async def _navigate(self, address: str) -> str | None:
         page = self._page()

@@ -132,7 +132,7 @@ class BrowserPool:
         )
 
     def close(self) -> None:
-        """End every session with an InfraError, every Chromium and every thread. Idempotent."""
+        """Close all Chromium processes and threads; open sessions raise InfraError. Idempotent."""
         with self._lock:
             # Set before the workers close, so that no session starts on a closing worker.
             self._closed = True

@@ -64,14 +64,14 @@ class Recorder:
 
         return [_action(fields) for fields in self._session.with_page(stop)]
 
-    def let_pass(self, action: Action) -> None:
+    def allow_events(self, action: Action) -> None:
         """Let the page receive the events of an action, which the caller executes next."""
         budget = {"clicks": int(action.kind in _CLICKS), "keys": _keys_of(action)}
 
-        async def let_pass(page: Page) -> None:
+        async def allow_events(page: Page) -> None:
             await _call(page, "pass", budget)
 
-        self._session.with_page(let_pass)
+        self._session.with_page(allow_events)
 
     def is_listening(self) -> bool:
         """Return whether the document still listens; a document that replaced it does not."""

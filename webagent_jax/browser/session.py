@@ -100,7 +100,7 @@ class Session:
         )
 
     def with_page(self, work: Callable[[Page], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of a coroutine with Playwright's page of the active tab."""
+        """Run a coroutine on Playwright's page of the active tab and return its result."""
         return self._call(
             lambda: self._context.with_page(work), self._config.call_timeout, is_user_code=True
         )

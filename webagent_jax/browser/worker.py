@@ -100,7 +100,7 @@ class BrowserWorker:
             return future.result(timeout + _SLACK_SECONDS)
         except (TimeoutError, concurrent.futures.CancelledError) as error:
             future.cancel()
-            raise InfraError(f"the browser did not answer in {timeout:g} s") from error
+            raise InfraError(f"the browser did not respond in {timeout:g} s") from error
 
     def open(self, spec: ContextSpec) -> _ContextHandle:
         """Return a fresh or cleared context and its Chromium.

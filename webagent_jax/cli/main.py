@@ -19,7 +19,7 @@ COMMANDS = {
     "train bc": "train by behavior cloning; resumes from its workdir",
     "train grpo": "train by multi-turn GRPO; resumes from its workdir",
     "evaluate": "measure the success rate of a policy",
-    "collect": "collect demonstrations of experts, of a policy or of a chat endpoint",
+    "collect": "collect demonstrations from experts, a policy or a chat endpoint",
     "relabel": "turn failed episodes on the arena into demonstrations of other tasks",
     "record": "record demonstrations by hand in a visible browser",
     "report": "rebuild report.html of a run",

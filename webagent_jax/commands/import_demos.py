@@ -1,15 +1,15 @@
-r"""Write demonstrations for BC from WebRL conversations, trainings, or other demonstrations.
+r"""Write demonstrations for BC: import WebRL's or successes of training runs, or merge workdirs.
 
 webagent import demos --webrl=web_policy_sft.json --workdir=runs/r1/bc
 webagent train bc --config=webagent_r1:r1 --workdir=runs/r1/bc \
     --config.policy.path=weights/Qwen2.5-3B-Instruct
 
---successes takes the shortest success of each task from the episodes of trainings (rejection
-sampling, a step of expert iteration):
+--successes takes the shortest success of each task in training runs (rejection sampling, a step of
+expert iteration):
 
 webagent import demos --successes=runs/grpo --workdir=runs/bc2
 
---merge joins demonstrations that were collected separately, for example on several machines:
+--merge combines demonstrations that were collected separately, for example on several machines:
 
 webagent import demos --merge=runs/demos1,runs/demos2 --workdir=runs/bc
 """
@@ -26,7 +26,7 @@ from webagent_jax.config import ConfigError
 
 _WEBRL = flags.DEFINE_string("webrl", None, "JSON file of WebRL conversations.")
 _SUCCESSES = flags.DEFINE_list(
-    "successes", [], "Workdirs of trainings whose successful episodes to write, one per task."
+    "successes", [], "Workdirs of training runs: write the shortest success of each task."
 )
 _MERGE = flags.DEFINE_list(
     "merge",

@@ -22,7 +22,7 @@ from webagent_jax.tracking.progress import open_progress
 from webagent_jax.tracking.workdir_lock import hold_lock
 
 _EPISODES = flags.DEFINE_string(
-    "episodes", None, "Workdir of a training on the arena.", required=True
+    "episodes", None, "Workdir of a training run on the arena.", required=True
 )
 _TASKS_PER_TEMPLATE = flags.DEFINE_integer(
     "tasks_per_template", 300, "Maximum number of tasks drawn from a template.", lower_bound=1

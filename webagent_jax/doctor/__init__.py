@@ -1,7 +1,7 @@
 """Checks of everything that a run needs, on this machine and in its config.
 
 Each check runs in its own process. A check that hangs is killed and one that crashes becomes a
-finding, so that neither affects the other checks.
+result, so that neither affects the other checks.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO
 
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import CheckStatus, Finding, failure
+from webagent_jax.doctor.check_result import CheckResult, CheckStatus, failure
 
-__all__ = ["CHECKS", "CheckStatus", "Finding", "all_passed", "run_checks", "table"]
+__all__ = ["CHECKS", "CheckResult", "CheckStatus", "all_passed", "run_checks", "table"]
 
 CHECKS = ("machine", "browser", "sites", "weights", "devices", "endpoints")
 """Names of the checks: modules of this package, each with a function `check(cfg, workdir)`."""
@@ -36,8 +36,8 @@ def run_checks(
     *,
     checks: Sequence[str] = CHECKS,
     timeout: float = _TIMEOUT,
-) -> list[Finding]:
-    """Run the checks in parallel and return their findings in the order of `checks`; never raise.
+) -> list[CheckResult]:
+    """Run the checks in parallel and return their results in the order of `checks`; never raise.
 
     Args:
         cfg: config of the planned run.
@@ -47,28 +47,32 @@ def run_checks(
     """
     # At most one check per core. `map` keeps the order of the checks.
     with ThreadPoolExecutor(os.cpu_count()) as executor:
-        results = executor.map(lambda name: _run_in_subprocess(name, cfg, workdir, timeout), checks)
-        return [finding for findings in results for finding in findings]
+        results_of_checks = executor.map(
+            lambda name: _run_in_subprocess(name, cfg, workdir, timeout), checks
+        )
+        return [result for results in results_of_checks for result in results]
 
 
-def all_passed(findings: Sequence[Finding]) -> bool:
-    """Return whether no finding is an error."""
-    return all(finding.status is not CheckStatus.ERROR for finding in findings)
+def all_passed(results: Sequence[CheckResult]) -> bool:
+    """Return whether no result is an error."""
+    return all(result.status is not CheckStatus.ERROR for result in results)
 
 
-def table(findings: Sequence[Finding]) -> str:
-    """Return the findings as text: one line each, followed by the fix on a line of its own."""
-    width = max((len(finding.subject) for finding in findings), default=0)
+def table(results: Sequence[CheckResult]) -> str:
+    """Return the results as text: one line each, followed by the fix on a line of its own."""
+    width = max((len(result.subject) for result in results), default=0)
     lines = []
-    for finding in findings:
-        lines.append(f"{finding.status:7}  {finding.subject:{width}}  {finding.description}")
-        if finding.fix:
-            lines.append(f"{'':7}  {'':{width}}  -> {finding.fix}")
+    for result in results:
+        lines.append(f"{result.status:7}  {result.subject:{width}}  {result.description}")
+        if result.fix:
+            lines.append(f"{'':7}  {'':{width}}  -> {result.fix}")
     return "\n".join(lines)
 
 
-def _run_in_subprocess(name: str, cfg: RunConfig, workdir: Path, timeout: float) -> list[Finding]:
-    """Return the findings that the check reports before it exits or times out."""
+def _run_in_subprocess(
+    name: str, cfg: RunConfig, workdir: Path, timeout: float
+) -> list[CheckResult]:
+    """Return the results that the check reports before it exits or times out."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         try:
             code = subprocess.run(
@@ -86,22 +90,22 @@ def _run_in_subprocess(name: str, cfg: RunConfig, workdir: Path, timeout: float)
             problem = f"the check exited with {_format_exit_code(code)}" if code else ""
         except subprocess.TimeoutExpired:
             problem = f"the check did not finish in {timeout:g} s"
-        # Read after a timeout too: findings before the hang are valid.
-        findings = list(_read_findings(stdout))
+        # Read after a timeout too: results before the hang are valid.
+        results = list(_read_results(stdout))
         if problem:
             last_line = _last_line(stderr)
-            findings.append(
+            results.append(
                 failure(name, problem, f"see the last line of its stderr: {last_line or 'none'}")
             )
-    return findings
+    return results
 
 
-def _read_findings(stdout: IO[str]) -> Iterator[Finding]:
+def _read_results(stdout: IO[str]) -> Iterator[CheckResult]:
     stdout.seek(0)
     for line in stdout:
         if line.endswith("\n"):  # a check that is killed may leave a partial line
             fields = json.loads(line)
-            yield Finding(
+            yield CheckResult(
                 fields["subject"],
                 CheckStatus(fields["status"]),
                 fields["description"],

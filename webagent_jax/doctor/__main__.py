@@ -1,4 +1,4 @@
-"""Entry point of one check: reads the config as JSON from stdin, prints findings as JSON lines."""
+"""Entry point of one check: reads the config as JSON from stdin, prints results as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from webagent_jax.config import from_config_dict
 
 if __name__ == "__main__":
     _, name, workdir = sys.argv
-    # Libraries may print to stdout, which is reserved for findings.
+    # Libraries may print to stdout, which is reserved for results.
     stdout, sys.stdout = sys.stdout, sys.stderr
     cfg = from_config_dict(json.load(sys.stdin))
-    for finding in importlib.import_module(f"webagent_jax.doctor.{name}").check(cfg, Path(workdir)):
-        stdout.write(json.dumps(dataclasses.asdict(finding)) + "\n")
+    for result in importlib.import_module(f"webagent_jax.doctor.{name}").check(cfg, Path(workdir)):
+        stdout.write(json.dumps(dataclasses.asdict(result)) + "\n")
         stdout.flush()

@@ -13,7 +13,14 @@ from pathlib import Path
 
 from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, process_memory
 from webagent_jax.config import BrowserConfig, RunConfig
-from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
+from webagent_jax.doctor.check_result import (
+    CheckResult,
+    failure,
+    from_error,
+    gib,
+    ok,
+    warning,
+)
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.local_site import StaticSite
 from webagent_jax.types import InfraError
@@ -25,8 +32,8 @@ _CHROMIUM_STDERR = "[err]"  # prefix of Chromium's stderr in Playwright's error 
 _INSTALL = "install it with its dependencies: python -m playwright install --with-deps chromium"
 
 
-def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the browser."""
+def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
+    """Yield the results about the browser."""
     del workdir
     # One process and one format make the expected text and the measured memory independent of the
     # config.
@@ -57,7 +64,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     yield from _check_local(cfg, config, path)
 
 
-def _check_remote(config: BrowserConfig, endpoint: str) -> Finding:
+def _check_remote(config: BrowserConfig, endpoint: str) -> CheckResult:
     try:
         with BrowserPool(config) as pool, pool.session(origins=["127.0.0.1:1"]) as session:
             return ok("browser", f"{_browser_version(session)} at {endpoint}")
@@ -65,7 +72,7 @@ def _check_remote(config: BrowserConfig, endpoint: str) -> Finding:
         return from_error("browser", error, f"start a Playwright server at {endpoint}")
 
 
-def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[Finding]:
+def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[CheckResult]:
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory()))
         # A page of our own separates faults of the browser from those of a site.
@@ -117,7 +124,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[F
         yield _check_memory(cfg, mib_per_browser, mib_per_context)
 
 
-def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float) -> Finding:
+def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float) -> CheckResult:
     num_contexts, num_processes = cfg.rollout.max_concurrent_episodes, cfg.browser.num_processes
     # A lower bound, because the contexts of the test show a page with a single button.
     bytes_needed = (num_processes * mib_per_browser + num_contexts * mib_per_context) * 2**20

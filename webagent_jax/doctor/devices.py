@@ -20,7 +20,14 @@ from jax.sharding import AbstractMesh, Mesh
 
 from webagent_jax import policy, xla_flags
 from webagent_jax.config import ConfigError, RunConfig
-from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
+from webagent_jax.doctor.check_result import (
+    CheckResult,
+    failure,
+    from_error,
+    gib,
+    ok,
+    warning,
+)
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference.engine_shapes import EngineShapes
@@ -34,8 +41,8 @@ _INSTALL_BACKEND = (
 )
 
 
-def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the devices."""
+def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
+    """Yield the results about the devices."""
     del workdir
     try:
         devices = jax.devices()
@@ -74,7 +81,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     yield from _check_engine(cfg, model, memory)
 
 
-def _unused_accelerators() -> Iterator[Finding]:
+def _unused_accelerators() -> Iterator[CheckResult]:
     backend = jax.default_backend()
     for path, required_backend, extra in _ACCELERATORS:
         if Path(path).exists() and backend != required_backend:
@@ -85,7 +92,7 @@ def _unused_accelerators() -> Iterator[Finding]:
             )
 
 
-def _check_cpu_results() -> Finding:
+def _check_cpu_results() -> CheckResult:
     """Run two programs that XLA computes wrongly on CPU with fusions into YNNPACK's kernels."""
 
     @jax.jit
@@ -116,7 +123,7 @@ def _device_memory(device: jax.Device) -> int:
     return int(stats.get("bytes_limit") or available_bytes() // len(jax.local_devices()))
 
 
-def _check_training(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
+def _check_training(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[CheckResult]:
     try:
         mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
         params = _param_bytes_per_device(model, mesh)
@@ -156,7 +163,7 @@ def _param_bytes_per_device(model: ModelConfig, mesh: Mesh) -> int:
     return sharding.bytes_per_device(sharded)
 
 
-def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[Finding]:
+def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[CheckResult]:
     engine = cfg.engine
     num_devices = len(jax.local_devices())
     if engine.tensor_parallel_size > num_devices:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from webagent_jax.config import ConfigError, EndpointConfig, RunConfig
-from webagent_jax.doctor.findings import Finding, failure, from_error, ok
+from webagent_jax.doctor.check_result import CheckResult, failure, from_error, ok
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
 from webagent_jax.types import InfraError, Message
 
@@ -18,8 +18,8 @@ _MAX_TOKENS = 16  # the smallest value that some servers accept
 _TEST_MESSAGES = (Message("user", "Say yes."),)
 
 
-def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the endpoints that the config uses."""
+def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
+    """Yield the results about the endpoints that the config uses."""
     del workdir
     if cfg.policy.kind == "openai":
         yield _send_test_request("policy endpoint", cfg.policy.endpoint, "policy.endpoint")
@@ -37,10 +37,10 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         yield _send_test_request("judge", config, options)
 
 
-def _send_test_request(subject: str, config: EndpointConfig, options: str) -> Finding:
+def _send_test_request(subject: str, config: EndpointConfig, options: str) -> CheckResult:
     start = time.monotonic()
     try:
-        # Without retries, the finding contains the first error.
+        # Without retries, the result contains the first error.
         endpoint = ChatEndpoint(replace(config, retries=0))
         endpoint.chat(ChatRequest(_TEST_MESSAGES, _MAX_TOKENS, temperature=0.0), _TIMEOUT)
     except (ConfigError, InfraError) as error:

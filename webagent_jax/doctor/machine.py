@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from webagent_jax.config import RunConfig
-from webagent_jax.doctor.findings import Finding, failure, gib, ok, warning
+from webagent_jax.doctor.check_result import CheckResult, failure, gib, ok, warning
 
 _PACKAGE = "webagent_jax"
 _REPORTED_PACKAGES = ("jax", "flax", "orbax-checkpoint", "playwright", "transformers")
@@ -26,8 +26,8 @@ _BASE_OPEN_FILES = 128
 _OPEN_FILES_PER_CONTEXT = 16
 
 
-def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the machine."""
+def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
+    """Yield the results about the machine."""
     yield _check_packages()
     yield _check_workdir(workdir)
     yield _check_temporary_files()
@@ -35,7 +35,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
     yield _check_open_files(cfg)
 
 
-def _check_packages() -> Finding:
+def _check_packages() -> CheckResult:
     problems = []
     for line in _requirements():
         requirement = Requirement(line)
@@ -67,8 +67,8 @@ def _installed_version(name: str) -> str:
         return ""
 
 
-def _check_workdir(workdir: Path) -> Finding:
-    folder = existing(workdir)
+def _check_workdir(workdir: Path) -> CheckResult:
+    folder = nearest_existing_folder(workdir)
     try:
         # A file is written, because permission bits do not show read-only mounts and quotas.
         with tempfile.TemporaryFile(dir=folder):
@@ -82,13 +82,13 @@ def _check_workdir(workdir: Path) -> Finding:
     return ok("workdir", f"{workdir} is writable, {gib(shutil.disk_usage(folder).free)} free")
 
 
-def existing(workdir: Path) -> Path:
+def nearest_existing_folder(workdir: Path) -> Path:
     """Return the folder itself or its nearest ancestor that exists."""
     path = workdir.absolute()
     return next(part for part in (path, *path.parents) if part.exists())
 
 
-def _check_temporary_files() -> Finding:
+def _check_temporary_files() -> CheckResult:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     if free < _MIN_TEMPORARY_BYTES:
@@ -100,7 +100,7 @@ def _check_temporary_files() -> Finding:
     return ok("temporary files", f"{folder} has {gib(free)} free")
 
 
-def _check_shared_memory() -> Iterator[Finding]:
+def _check_shared_memory() -> Iterator[CheckResult]:
     folder = Path("/dev/shm")
     if not folder.is_dir():
         return
@@ -116,7 +116,7 @@ def _check_shared_memory() -> Iterator[Finding]:
         yield ok("/dev/shm", gib(size))
 
 
-def _check_open_files(cfg: RunConfig) -> Finding:
+def _check_open_files(cfg: RunConfig) -> CheckResult:
     num_contexts = cfg.rollout.max_concurrent_episodes
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     num_required = _BASE_OPEN_FILES + _OPEN_FILES_PER_CONTEXT * num_contexts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from webagent_jax.browser import BrowserPool, ChromiumMissing
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
-from webagent_jax.doctor.findings import Finding, failure, from_error, ok, warning
+from webagent_jax.doctor.check_result import CheckResult, failure, from_error, ok, warning
 from webagent_jax.suites import webarena
 from webagent_jax.suites.registry import make_suite, require_task_names
 from webagent_jax.suites.webarena import sites
@@ -18,8 +18,8 @@ from webagent_jax.types import InfraError
 _PROBE_TIMEOUT = 20.0  # seconds
 
 
-def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the sites of the suite."""
+def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
+    """Yield the results about the sites of the suite."""
     del workdir
     try:
         if cfg.suite.name == "webarena_lite" and not cfg.suite.factory:
@@ -30,7 +30,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         yield from_error(cfg.suite.label, error, "see the documentation of the suite in docs/")
 
 
-def _open_first_task(cfg: RunConfig) -> Finding:
+def _open_first_task(cfg: RunConfig) -> CheckResult:
     """Open the first test task of the suite.
 
     Raises:
@@ -56,8 +56,8 @@ def _open_first_task(cfg: RunConfig) -> Finding:
     return ok(name, f"{len(task_names)} task names; {task.id} opened, with {elements} elements")
 
 
-def _check_webarena(config: SuiteConfig) -> Iterator[Finding]:
-    """Yield a finding for each note about the tasks and for each replica of a site.
+def _check_webarena(config: SuiteConfig) -> Iterator[CheckResult]:
+    """Yield a result for each note about the tasks and for each replica of a site.
 
     Raises:
         ConfigError: a task file or an address is not valid.

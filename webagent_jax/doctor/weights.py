@@ -12,8 +12,15 @@ from safetensors import SafetensorError, safe_open
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.config import ConfigError, PolicyNotFoundError, RunConfig
-from webagent_jax.doctor.findings import Finding, failure, from_error, gib, ok, warning
-from webagent_jax.doctor.machine import existing
+from webagent_jax.doctor.check_result import (
+    CheckResult,
+    failure,
+    from_error,
+    gib,
+    ok,
+    warning,
+)
+from webagent_jax.doctor.machine import nearest_existing_folder
 from webagent_jax.policy import ModelConfig, hf_tensors, hub, lora, prompt_record
 
 _PATH_OPTION = "--config.policy.path"
@@ -22,8 +29,8 @@ _NUM_CHECKPOINTS = 3  # two stored and one being written
 _ARRAYS_PER_PARAM = 3  # float32 param and two moments
 
 
-def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
-    """Yield the findings about the policy's weights; download none from the Hub."""
+def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
+    """Yield the results about the policy's weights; download none from the Hub."""
     try:
         directory = policy.resolve_dir(cfg.policy.path, needs_weights=False)
         model = policy.load_config(directory)
@@ -37,7 +44,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[Finding]:
         yield _check_disk(cfg, workdir, model)
 
 
-def _check_tokenizer(directory: Path) -> Finding:
+def _check_tokenizer(directory: Path) -> CheckResult:
     try:
         tokenizer = ChatTokenizer(directory)
     except (FileNotFoundError, ValueError) as error:
@@ -45,7 +52,7 @@ def _check_tokenizer(directory: Path) -> Finding:
     return ok("tokenizer", f"has a chat template; stop token ids {list(tokenizer.stop_ids)}")
 
 
-def _check_template(cfg: RunConfig) -> Finding:
+def _check_template(cfg: RunConfig) -> CheckResult:
     try:
         template = prompt_record.with_template(cfg).prompt.template
     except ConfigError as error:
@@ -53,7 +60,7 @@ def _check_template(cfg: RunConfig) -> Finding:
     return ok("prompt", f"template {template}")
 
 
-def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Finding:
+def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> CheckResult:
     summary = (
         f"{directory}: {policy.count_params(model):,} params, "
         f"{policy.checkpoint_dtype(directory)} on disk, activations {cfg.policy.dtype}"
@@ -83,7 +90,7 @@ def _check_tensors(cfg: RunConfig, directory: Path, model: ModelConfig) -> Findi
     return ok("weights", summary)
 
 
-def _check_download(cfg: RunConfig, model: ModelConfig) -> Finding:
+def _check_download(cfg: RunConfig, model: ModelConfig) -> CheckResult:
     """Check that the Hub has the weights that the cache of the Hub lacks."""
     _, name = policy.adapter_chain(cfg.policy.path)
     try:
@@ -106,7 +113,7 @@ def _missing_files_fix(directory: Path) -> str:
     return f"fetch {', '.join(shards)} again" if shards else _FETCH_AGAIN
 
 
-def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:
+def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> CheckResult:
     count = policy.count_params(model)
     if cfg.lora.rank:
         # With LoRA, checkpoints contain the adapters only.
@@ -114,7 +121,7 @@ def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> Finding:
         adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
         count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
     checkpoint_bytes = 4 * _ARRAYS_PER_PARAM * count
-    free = shutil.disk_usage(existing(workdir)).free
+    free = shutil.disk_usage(nearest_existing_folder(workdir)).free
     description = (
         f"{_NUM_CHECKPOINTS} checkpoints of {gib(checkpoint_bytes)} each, {gib(free)} free"
     )

@@ -199,7 +199,7 @@ class Engine:
         self._copy_params = partial(
             _copy_params,
             config,
-            jax.jit(partial(serving_params.serving_params, config, join=mesh is None)),
+            jax.jit(partial(serving_params.serving_params, config, fuse=mesh is None)),
             device_selection.select_device(config) if mesh is None else mesh,
         )
         self._param_shapes = _param_shapes(params)

@@ -155,8 +155,8 @@ class EngineShapes:
             raise ValueError(f"num_speculative_tokens={num_speculative_tokens} must be 0 or more")
         if max_model_len > config.max_positions:
             raise ValueError(
-                f"max_model_len={max_model_len} is beyond the model's {config.max_positions} "
-                "positions: lower it"
+                f"max_model_len={max_model_len} exceeds the context length "
+                f"{config.max_positions} of the model: lower it"
             )
         # After the prefix: the last token of the prompt, which is not prefilled, and a response.
         if shared_prefix_tokens + 2 > max_model_len:

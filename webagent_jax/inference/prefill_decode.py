@@ -131,8 +131,8 @@ def prefill(
 ) -> kv.KVPages:
     """Fill pages with the keys and values of prompts, one batch of chunks after another.
 
-    All batches have the same shape, and chunks of different prompts do not affect each other. So a
-    prompt gets the same bits in any batch. A batch may contain consecutive chunks of one prompt,
+    All batches have the same shape, and chunks of different prompts do not affect each other. So
+    results are bitwise identical in any batch. A batch may contain consecutive chunks of a prompt,
     since a layer stores all keys before it attends. The attention output of the last layer is
     unused and never computed. Padding after a prompt is stored in pages of the prompt or in
     NULL_PAGE, and overwritten before any query attends to it.
@@ -144,7 +144,7 @@ def prefill(
         chunks: int32 [batches, M, ChunkField.TOKENS + Q * S + P], padded with NULL_PAGE.
         count: number of batches that are not padding.
         chunk_pages: allowed sizes of a chunk in pages, ascending to Q. A batch uses the smallest
-            size that fits its chunks; a token gets the same bits with all sizes.
+            size that fits its chunks; results are bitwise identical with all sizes.
         attend_to_pages: `paged_attention.paged_attention` with its options.
     """
     page_tokens = kv.page_tokens(pages[0])

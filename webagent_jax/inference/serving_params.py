@@ -1,4 +1,4 @@
-"""Layout of params in an engine, which decoding reads fastest."""
+"""Layout of params that an engine decodes with fastest."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from webagent_jax.policy import ModelConfig, lora, sharding
 from webagent_jax.policy.quantization import SCALE, is_quantized, quantize
-from webagent_jax.policy.transformer import JOINED_PROJECTIONS, Params
+from webagent_jax.policy.transformer import FUSED_PROJECTIONS, Params
 
 
-def serving_params(config: ModelConfig, params: Params, *, join: bool) -> Params:
+def serving_params(config: ModelConfig, params: Params, *, fuse: bool) -> Params:
     """Return a copy of `params` in the layout of an engine.
 
     - Layers are unstacked, so no step slices the stack.
-    - Params are cast to the dtype of the activations once instead of in every layer, kernels to
-      `config.matmul_dtype` if the matmuls round them. The scales of norms are used in float32 and
-      keep their dtype.
+    - Params are cast to the dtype of the activations once instead of in every layer, weight
+      matrices to `config.matmul_dtype` if the matmuls round them. The scales of norms are used in
+      float32 and keep their dtype.
     - Projections are quantized as in `config.quantization`.
-    - Projections of one input are joined with their adapters, see `_join_projections`.
+    - Projections of one input are fused, with their adapters, see `_fuse_projections`.
     - A tied embedding gets a rounded copy as head if the matmuls round it.
 
     Args:
         config: architecture of the policy.
         params: params of the policy, also with adapters.
-        join: whether to join projections; False on a mesh, which shards each of them.
+        fuse: whether to fuse projections; False on a mesh, which shards each of them.
     """
 
     def cast(path: tuple[Any, ...], param: Array) -> Array:
@@ -50,7 +50,7 @@ def serving_params(config: ModelConfig, params: Params, *, join: bool) -> Params
         jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
         for i in range(config.num_layers)
     ]
-    return {**params, "layers": tuple(map(_join_projections, layers) if join else layers)}
+    return {**params, "layers": tuple(map(_fuse_projections, layers) if fuse else layers)}
 
 
 def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.Device) -> Any:
@@ -80,16 +80,16 @@ def _needs_head(config: ModelConfig, params: Params) -> bool:
     return config.has_rounded_matmuls and "head" not in params
 
 
-def _join_projections(layer: Params) -> Params:
-    """Return the params of a layer with each group of `JOINED_PROJECTIONS` joined into one.
+def _fuse_projections(layer: Params) -> Params:
+    """Return the params of a layer with each group of `FUSED_PROJECTIONS` fused into one.
 
     One matmul replaces those of several projections and of their adapters' A. So a GPU starts fewer
-    kernels, and a CPU decodes faster (docs/decisions.md, Joined projections).
+    kernels, and a CPU decodes faster (docs/decisions.md, Fused projections).
     """
     layer = dict(layer)
-    for joined, names in JOINED_PROJECTIONS.items():
+    for fused, names in FUSED_PROJECTIONS.items():
         parts = {name: layer.pop(name) for name in names}
-        layer[joined] = _join([_flatten_projection(name, part) for name, part in parts.items()])
+        layer[fused] = _fuse([_flatten_projection(name, part) for name, part in parts.items()])
     return layer
 
 
@@ -106,27 +106,27 @@ def _flatten_projection(name: str, projection: dict[str, Array]) -> dict[str, Ar
     return {key: x.reshape(shapes.get(key, (-1,))) for key, x in projection.items()}
 
 
-def _join(projections: list[dict[str, Array]]) -> dict[str, Array]:
+def _fuse(projections: list[dict[str, Array]]) -> dict[str, Array]:
     """Return one projection with the outputs of all, from their flattened params.
 
     Its kernel [in, out] ends with the columns of A, unless it is quantized: A keeps its precision.
     """
     kernel = jnp.concatenate([p["kernel"] for p in projections], axis=1)
-    joined = {
+    fused = {
         key: jnp.concatenate([p[key] for p in projections])
         for key in ("bias", SCALE)
         if key in projections[0]
     }
     if adapted := [p for p in projections if lora.DOWN in p]:
         down = jnp.concatenate([p[lora.DOWN] for p in adapted], axis=1)
-        joined[lora.UP] = _block_diagonal_up(projections, adapted[0][lora.UP].dtype)
+        fused[lora.UP] = _block_diagonal_up(projections, adapted[0][lora.UP].dtype)
         if is_quantized(kernel):
-            joined[lora.DOWN] = down
+            fused[lora.DOWN] = down
         else:
             kernel = jnp.concatenate([kernel, down.astype(kernel.dtype)], axis=1)
-            if "bias" in joined:
-                joined["bias"] = jnp.pad(joined["bias"], (0, down.shape[1]))
-    return {**joined, "kernel": kernel}
+            if "bias" in fused:
+                fused["bias"] = jnp.pad(fused["bias"], (0, down.shape[1]))
+    return {**fused, "kernel": kernel}
 
 
 def _block_diagonal_up(projections: list[dict[str, Array]], dtype: Any) -> Array:

@@ -50,7 +50,7 @@ def grpo_loss(
     advantages: ArrayLike,
     weights: ArrayLike,
     *,
-    surrogate: PolicyLossConfig,
+    config: PolicyLossConfig,
     prox_logp: ArrayLike | None = None,
     ref_logp: ArrayLike | None = None,
 ) -> tuple[Array, GRPOStats]:
@@ -83,7 +83,7 @@ def grpo_loss(
         behavior_logp: [B, R], log-probabilities when sampled.
         advantages: [B, R], A.
         weights: [B, R], w.
-        surrogate: options of the policy loss.
+        config: options of the policy loss.
         prox_logp: [B, R], log-probabilities under the policy before the update; None means
             `behavior_logp`.
         ref_logp: [B, R], log-probabilities under the reference policy; None omits the KL. Not read
@@ -104,7 +104,7 @@ def grpo_loss(
         prox_logp=prox_logp,
         ref_logp=ref_logp,
     )
-    if ref_logp is None and surrogate.needs_reference:
+    if ref_logp is None and config.needs_reference:
         raise ValueError("kl_beta is above 0: pass ref_logp to grpo_loss, or set kl_beta to 0")
     weights = jnp.asarray(weights)
 
@@ -114,7 +114,7 @@ def grpo_loss(
 
     logp, advantage, behavior = mask(logp), mask(advantages), mask(behavior_logp)
     prox = behavior if prox_logp is None else mask(prox_logp)
-    ref = prox if surrogate.kl_reference == "previous" else ref_logp
+    ref = prox if config.kl_reference == "previous" else ref_logp
     # Without a reference, both the KL metric and the penalty are 0.
     k3 = penalty = jnp.zeros_like(logp)
     if ref is not None:
@@ -122,19 +122,19 @@ def grpo_loss(
         log_ratio = mask(ref) - logp
         k3 = jnp.exp(log_ratio) - log_ratio - 1
         # k1 acts through the advantage, because its own derivative is 0 in expectation.
-        if surrogate.kl_estimator == "k1":
-            advantage = advantage + surrogate.kl_beta * jax.lax.stop_gradient(log_ratio)
+        if config.kl_estimator == "k1":
+            advantage = advantage + config.kl_beta * jax.lax.stop_gradient(log_ratio)
         else:
-            penalty = surrogate.kl_beta * k3
+            penalty = config.kl_beta * k3
 
     # Masked tokens have a ratio of 1 here; their weight of 0 removes them from all sums.
     ratio = jnp.exp(logp - prox)
     # c has no gradient: neither `prox` nor `behavior` depends on the trained params.
     uncapped_importance = jnp.exp(prox - behavior)
-    importance = jnp.minimum(uncapped_importance, surrogate.importance_weight_cap)
-    if surrogate.policy_loss == "clip":
+    importance = jnp.minimum(uncapped_importance, config.importance_weight_cap)
+    if config.policy_loss == "clip":
         unclipped = ratio * advantage
-        clipped = jnp.clip(ratio, 1 - surrogate.clip_low, 1 + surrogate.clip_high) * advantage
+        clipped = jnp.clip(ratio, 1 - config.clip_low, 1 + config.clip_high) * advantage
         # Where the minimum is the clipped term, the ratio is out of bounds and the gradient is 0.
         gain, is_clipped = jnp.minimum(unclipped, clipped), clipped < unclipped
     else:
@@ -145,7 +145,7 @@ def grpo_loss(
         clip_fraction=jnp.sum(weights * is_clipped),
         importance_weight=jnp.sum(weights * importance),
         importance_capped_fraction=jnp.sum(
-            weights * (uncapped_importance > surrogate.importance_weight_cap)
+            weights * (uncapped_importance > config.importance_weight_cap)
         ),
         logp_difference=jnp.sum(weights * jnp.abs(logp - behavior)),
     )

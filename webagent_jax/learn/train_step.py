@@ -235,7 +235,7 @@ class GRPOLoss:
             rows.behavior_logp,
             rows.advantages,
             rows.loss_weights,
-            surrogate=self.options,
+            config=self.options,
             prox_logp=rows.prox_logp,
             ref_logp=ref_logp,
         )

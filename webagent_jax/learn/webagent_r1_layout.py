@@ -138,7 +138,7 @@ def _count_thought_tokens(turn: Turn, decode: Decode) -> int:
 
 
 def pack_sequences(
-    paths: Sequence[EpisodeSequence],
+    sequences: Sequence[EpisodeSequence],
     weights: Sequence[float],
     advantages: Sequence[float],
     *,
@@ -149,7 +149,7 @@ def pack_sequences(
     """Pack sequences into rows.
 
     Args:
-        paths: sequences of episodes.
+        sequences: sequences of episodes.
         weights: loss weight of each scored token of each sequence.
         advantages: advantage of each sequence.
         row_tokens: as in `forest.pack_branches`, like the next two.
@@ -159,7 +159,7 @@ def pack_sequences(
     Raises:
         ValueError: a sequence does not fit a row.
     """
-    lengths = [len(path.tokens) for path in paths]
+    lengths = [len(sequence.tokens) for sequence in sequences]
     forest.check_length(max(lengths), row_tokens)
     length, rows = forest.fit_rows(
         partial(_assign_rows, lengths),
@@ -168,7 +168,7 @@ def pack_sequences(
         microbatch=microbatch,
     )
     packed_rows = [
-        _fill_row([(paths[i], weights[i], advantages[i]) for i in row], length) for row in rows
+        _fill_row([(sequences[i], weights[i], advantages[i]) for i in row], length) for row in rows
     ]
     return forest.stack_rows(
         packed_rows, row_tokens=length, row_multiple=row_multiple, num_path_tokens=sum(lengths)

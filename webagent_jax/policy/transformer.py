@@ -48,13 +48,13 @@ REMAT: dict[str, Callable[..., Any] | None] = {
 The entries are ordered from the fastest to the one with the least memory.
 """
 
-JOINED_PROJECTIONS: Mapping[str, tuple[str, ...]] = {
+FUSED_PROJECTIONS: Mapping[str, tuple[str, ...]] = {
     "qkv": ("q", "k", "v"),
     "attention_out": ("o",),
     "gate_up": ("gate", "up"),
     "mlp_out": ("down",),
 }
-"""Projections of one input, which an engine on one device joins (`inference.serving_params`)."""
+"""Projections of one input, which an engine on one device fuses (`inference.serving_params`)."""
 
 AttentionFn = Callable[[Array, Array, Array], tuple[Array, Any]]
 """Attention of a layer: (q [B, T, H, E], k [B, T, K, E], v [B, T, K, E]) -> (out, state).
@@ -156,12 +156,12 @@ class Block(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x: Array, rotation: RopeAngles, attend: AttentionFn) -> tuple[Array, Any]:
+    def __call__(self, x: Array, angles: RopeAngles, attend: AttentionFn) -> tuple[Array, Any]:
         """Return the new hidden states [B, T, D] and the state of `attend`.
 
         Args:
             x: hidden states [B, T, D].
-            rotation: rotary angles of their positions.
+            angles: rotary angles of their positions.
             attend: attention of the layer.
         """
         cfg = self.config
@@ -177,7 +177,7 @@ class Block(nn.Module):
             if cfg.qk_norm:
                 q, k = norm(name="q_norm")(q), norm(name="k_norm")(k)
             q, k, v = by_row(q), by_row(k), by_row(v)
-            out, state = attend(apply_rope(q, rotation), apply_rope(k, rotation), v)
+            out, state = attend(apply_rope(q, angles), apply_rope(k, angles), v)
             # The entry "attention" of `REMAT` refers to this name. `out` becomes [B * T, H, E].
             out = checkpoint_name(out, "attention").reshape(len(tokens), *out.shape[2:])
             tokens += self._project("attention_out", out, ((cfg.d_model,),))[0]
@@ -189,16 +189,16 @@ class Block(nn.Module):
 
     def _project(
         self,
-        joined: str,
+        fused: str,
         inputs: Array,
         sizes: Sequence[tuple[int, ...]],
         *,
         use_bias: bool = False,
     ) -> list[Array]:
-        """Return the projections that `joined` names, each [N, *size].
+        """Return the projections that `fused` names, each [N, *size].
 
         Args:
-            joined: key of `JOINED_PROJECTIONS`. One matmul computes all projections if the params
+            fused: key of `FUSED_PROJECTIONS`. One matmul computes all projections if the params
                 contain this name.
             inputs: [N, in...].
             sizes: output axes of each projection.
@@ -210,21 +210,21 @@ class Block(nn.Module):
             dtype=self.config.dtype,
             dot_general=matmul.dot_general if self.config.has_rounded_matmuls else None,
         )
-        if not self.has_variable("params", joined):
+        if not self.has_variable("params", fused):
             axes = tuple(range(1, inputs.ndim))
             return [
                 dense(size, axis=axes, name=name)(inputs)
-                for name, size in zip(JOINED_PROJECTIONS[joined], sizes, strict=True)
+                for name, size in zip(FUSED_PROJECTIONS[fused], sizes, strict=True)
             ]
-        kernel: Array = self.get_variable("params", joined)["kernel"]
-        out = dense(kernel.shape[1], name=joined)(inputs.reshape(len(inputs), -1))
+        kernel: Array = self.get_variable("params", fused)["kernel"]
+        out = dense(kernel.shape[1], name=fused)(inputs.reshape(len(inputs), -1))
         ends = np.cumsum([math.prod(size) for size in sizes])
         parts = jnp.split(out, ends[:-1], axis=-1)
         return [part.reshape(-1, *size) for part, size in zip(parts, sizes, strict=True)]
 
 
 def apply_block(
-    config: ModelConfig, layer_params: Params, x: Array, rotation: RopeAngles, attend: AttentionFn
+    config: ModelConfig, layer_params: Params, x: Array, angles: RopeAngles, attend: AttentionFn
 ) -> tuple[Array, Any]:
     """Apply one layer; see `Block`.
 
@@ -232,10 +232,10 @@ def apply_block(
         config: architecture of the decoder.
         layer_params: params of the layer.
         x: hidden states [B, T, D].
-        rotation: rotary angles of their positions.
+        angles: rotary angles of their positions.
         attend: attention of the layer.
     """
-    output: Any = Block(config).apply({"params": layer_params}, x, rotation, attend)
+    output: Any = Block(config).apply({"params": layer_params}, x, angles, attend)
     return output
 
 
@@ -263,13 +263,13 @@ def rope_angles(config: ModelConfig, positions: Array) -> RopeAngles:
     return RopeAngles(jnp.cos(angle), jnp.sin(angle))
 
 
-def apply_rope(x: Array, rotation: RopeAngles) -> Array:
+def apply_rope(x: Array, angles: RopeAngles) -> Array:
     """Apply the rotary position embedding to x [B, T, heads, E].
 
     Dimension i of the first half of a head is paired with i of the second, as in Hugging Face's
     rotate-half. The computation is float32 for every dtype of x.
     """
-    cos, sin = (part[:, :, None] for part in rotation)
+    cos, sin = (part[:, :, None] for part in angles)
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
@@ -313,12 +313,12 @@ def weight_bytes(config: ModelConfig) -> int:
 def _init(config: ModelConfig, key: Array) -> Params:
     embed_key, head_key, layers_key = jax.random.split(key, 3)
     x = jnp.zeros((1, 1, config.d_model), config.dtype)
-    rotation = rope_angles(config, jnp.zeros((1, 1), jnp.int32))
+    angles = rope_angles(config, jnp.zeros((1, 1), jnp.int32))
 
     # Attention has no params, so zeros are enough to create those of a layer.
     def init_layer(layer_key: Array) -> Params:
         attend = lambda q, k, v: (jnp.zeros_like(q), None)  # noqa: E731
-        return Block(config).init(layer_key, x, rotation, attend)["params"]
+        return Block(config).init(layer_key, x, angles, attend)["params"]
 
     normal = nn.initializers.normal(0.02)
     params = {
@@ -361,10 +361,10 @@ def forward(
         return forest_attention(q, k, v, ends), None
 
     def layer(x: Array, layer_params: Params) -> tuple[Array, None]:
-        x, _ = apply_block(config, layer_params, x, rotation, attend)
+        x, _ = apply_block(config, layer_params, x, angles, attend)
         return by_row(x), None
 
-    rotation = rope_angles(config, positions)
+    angles = rope_angles(config, positions)
     remat_policy = REMAT[config.remat]
     x = by_row(params["embed"][tokens].astype(config.dtype))
     body = jax.checkpoint(layer, policy=remat_policy) if remat_policy else layer

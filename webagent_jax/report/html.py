@@ -86,7 +86,7 @@ def render(
         episodes: summary of `report/`; without episodes there is no episode viewer.
         version: version of the data for a served page, which updates itself; empty otherwise.
     """
-    groups = training_curves.by_config([run, *extra_runs])
+    groups = training_curves.group_by_config([run, *extra_runs])
     phases = training_curves.find_phases(groups[0])
     phase_starts = [phase.first for phase in phases[1:]]
     return page.render(

@@ -1,4 +1,4 @@
-"""Sending of the prompts of stored steps to a policy again, for example with an edited page.
+"""Resending of stored prompts to a policy, for example with an edited page.
 
 The user may edit each message of the prompt. Unchanged messages enter the prompt as in the run, so
 that an unchanged prompt has the recorded token ids. Responses are not executed.

@@ -77,7 +77,7 @@ class _Report:
 
 
 class RunViewer:
-    """Pages about the runs below a directory, built again when files change. Thread-safe.
+    """Viewer of the runs below a directory; pages are rebuilt when files change. Thread-safe.
 
     Args:
         root: directory of the runs, or the workdir of a single run.
@@ -165,7 +165,7 @@ class RunViewer:
 
     def comparison_page(self, runs: Sequence[ListedRun], version: str) -> str:
         """Return the HTML of the comparison of runs."""
-        groups = training_curves.by_config([listed.run for listed in runs if listed.run])
+        groups = training_curves.group_by_config([listed.run for listed in runs if listed.run])
         # The loader names a run by its directory; the list by its path, which is unique.
         names = {id(listed.run): listed.name for listed in runs}
         groups = [

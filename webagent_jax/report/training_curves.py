@@ -100,7 +100,7 @@ class SeedGroup:
     runs: Sequence[Run]  # mostly one run per seed
 
 
-def by_config(runs: Sequence[Run]) -> list[SeedGroup]:
+def group_by_config(runs: Sequence[Run]) -> list[SeedGroup]:
     """Group runs by config without the seed, and phases, in the order of first occurrence."""
     groups: dict[str, list[Run]] = {}
     for number, run in enumerate(runs):
@@ -124,7 +124,7 @@ def curves(
     """Return plots of the metrics that have at least two points.
 
     Args:
-        groups: groups of `by_config`.
+        groups: groups of `group_by_config`.
         phase: "bc" or "grpo".
         metrics: metrics to plot.
         phase_starts: updates at which phases begin.

@@ -16,7 +16,7 @@ from webagent_jax.types import Episode, Group, Task
 _MIN_SCORED_EPISODES = 2
 
 Key = tuple[int, int]
-"""Index of the group and attempt of an episode in a training."""
+"""Index of the group and attempt of an episode in a training run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,8 +257,8 @@ def check_engine(cfg: RunConfig, model: ModelConfig) -> None:
     """
     if cfg.engine.max_model_len > model.max_positions:
         raise ConfigError(
-            f"engine.max_model_len={cfg.engine.max_model_len} exceeds the {model.max_positions} "
-            f"positions of {cfg.policy.path}: set --config.engine.max_model_len="
+            f"engine.max_model_len={cfg.engine.max_model_len} exceeds the context of "
+            f"{model.max_positions} tokens of {cfg.policy.path}: set --config.engine.max_model_len="
             f"{model.max_positions}, or use another policy"
         )
     mesh = _engine_mesh(cfg.engine.tensor_parallel_size)

@@ -1,6 +1,6 @@
 """Suite of an environment with gymnasium's interface, such as one of another project.
 
-Every launcher uses it with `--config.suite.factory=my_module:MyEnv` (docs/your_site.md).
+Every command accepts it as `--config.suite.factory=my_module:MyEnv` (docs/your_site.md).
 """
 
 from __future__ import annotations

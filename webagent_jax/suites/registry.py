@@ -162,7 +162,7 @@ def load_factory(spec: str) -> SuiteFactory:
             ) from error
         raise ConfigError(
             f"suite.factory={spec!r}: there is no module {module_name!r} in {os.getcwd()} or in an "
-            "installed package: start the launcher in the folder that contains it"
+            "installed package: run webagent in the folder that contains it"
         ) from error
     except ConfigError:
         raise

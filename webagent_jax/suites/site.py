@@ -10,7 +10,7 @@
     def make_suite(pool: BrowserPool, config: SuiteConfig) -> SiteSuite:
         return SiteSuite(pool, config, "http://localhost:3000", {"add-item": add_item})
 
-Every launcher uses it with `--config.suite.factory=my_module:make_suite` (docs/your_site.md).
+Every command accepts it as `--config.suite.factory=my_module:make_suite` (docs/your_site.md).
 """
 
 from __future__ import annotations

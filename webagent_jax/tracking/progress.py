@@ -27,7 +27,7 @@ class Progress(Protocol):
     """
 
     def plan(self, work: Mapping[str, float]) -> None:
-        """Set the phases of the run, for the stage counter and the remaining time of the whole run.
+        """Set the phases of the run, for the phase counter and the remaining time of the whole run.
 
         Only the first call has an effect, because a phase of a pipeline may plan its own parts.
 
@@ -73,7 +73,7 @@ def open_progress(stream: TextIO | None = None) -> Progress:
 
 
 class RunStats:
-    """Stage counter, counts and remaining time of a run. Not thread-safe."""
+    """Phase counter, counts and remaining time of a run. Not thread-safe."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock

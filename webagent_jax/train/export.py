@@ -23,10 +23,10 @@ from webagent_jax.tracking import run_metadata
 def export_weights(
     source: Path, destination: Path, *, dtype: str = "", step: int | None = None
 ) -> None:
-    """Write an imported policy, or a checkpoint of a training, as a Hugging Face directory.
+    """Write an imported policy, or a checkpoint of a training run, as a Hugging Face directory.
 
     Args:
-        source: directory of an imported policy, or workdir of a training.
+        source: directory of an imported policy, or workdir of a training run.
         destination: directory to create or overwrite.
         dtype: dtype of the tensors; empty means the dtype in config.json of the policy.
         step: checkpoint of the training; the latest by default.
@@ -57,10 +57,10 @@ def export_adapter(
     step: int | None = None,
     max_rank: int | None = None,
 ) -> None:
-    """Write the adapters of a training as a directory that PEFT loads.
+    """Write the adapters of a training run as a directory that PEFT loads.
 
     Args:
-        workdir: workdir of a training with `lora.rank` above 0.
+        workdir: workdir of a training run with `lora.rank` above 0.
         destination: directory to create or overwrite.
         dtype: dtype of the tensors; empty means float32, the dtype of training.
         step: checkpoint to export; the latest by default.
@@ -129,10 +129,10 @@ def copy_text_files(run: RunConfig, destination: Path) -> None:
 
 
 def _run_config(workdir: Path) -> RunConfig:
-    """Return the config of a training.
+    """Return the config of a training run.
 
     Raises:
-        ConfigError: config.json is not that of a training.
+        ConfigError: config.json is not that of a training run.
         FileNotFoundError: the workdir contains no training.
     """
     if not (workdir / "checkpoints").is_dir():

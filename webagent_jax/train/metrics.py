@@ -194,7 +194,7 @@ class StepWriter:
 
 
 class UpdateTimer:
-    """Time of an update, and the work of learner, engine and browsers. Thread-safe."""
+    """Timer of an update and of the work of learner, engine and browsers. Thread-safe."""
 
     def __init__(self, runtime: RolloutRuntime) -> None:
         self._runtime = runtime
@@ -267,7 +267,7 @@ class GuardTripped(RunStoppedError):
 
 
 class Guards:
-    """Number of consecutive updates beyond each limit of the config."""
+    """Limits of the config, with the number of consecutive updates beyond each of them."""
 
     def __init__(self, cfg: GuardConfig) -> None:
         self._cfg = cfg

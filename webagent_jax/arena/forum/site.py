@@ -38,7 +38,7 @@ def format_age(iso: str) -> str:
 
 
 def domain(url: str) -> str:
-    """Return the host name of a URL."""
+    """Return the hostname of a URL."""
     return url.split("/")[2]
 
 

@@ -9,7 +9,7 @@ from webagent_jax.config import ConfigError
 
 
 class CheckStatus(enum.StrEnum):
-    """Severity of a finding; a run fails with an ERROR and may fail with a WARNING."""
+    """Severity of a result; a run fails with an ERROR and may fail with a WARNING."""
 
     OK = "OK"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class CheckStatus(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """Result of one check."""
 
     subject: str  # checked component, one or two words
@@ -26,23 +26,23 @@ class Finding:
     fix: str = ""  # instruction that fixes the problem, one line; empty if there is none
 
 
-def ok(subject: str, description: str) -> Finding:
-    """Return a finding without a problem."""
-    return Finding(subject, CheckStatus.OK, description)
+def ok(subject: str, description: str) -> CheckResult:
+    """Return a result without a problem."""
+    return CheckResult(subject, CheckStatus.OK, description)
 
 
-def warning(subject: str, description: str, fix: str) -> Finding:
-    """Return a finding that may make a run fail; `fix` repairs it."""
-    return Finding(subject, CheckStatus.WARNING, description, fix)
+def warning(subject: str, description: str, fix: str) -> CheckResult:
+    """Return a result that may make a run fail; `fix` repairs it."""
+    return CheckResult(subject, CheckStatus.WARNING, description, fix)
 
 
-def failure(subject: str, description: str, fix: str) -> Finding:
-    """Return a finding that makes a run fail; `fix` repairs it."""
-    return Finding(subject, CheckStatus.ERROR, description, fix)
+def failure(subject: str, description: str, fix: str) -> CheckResult:
+    """Return a result that makes a run fail; `fix` repairs it."""
+    return CheckResult(subject, CheckStatus.ERROR, description, fix)
 
 
-def from_error(subject: str, error: Exception, fix: str = "") -> Finding:
-    """Return the finding of an error whose message states the problem, then a semicolon, the fix.
+def from_error(subject: str, error: Exception, fix: str = "") -> CheckResult:
+    """Return the result of an error whose message states the problem, then a semicolon, the fix.
 
     Further lines of a ConfigError belong to the fix; those of other errors are for logs.
 
