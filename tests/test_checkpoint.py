@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -109,6 +110,19 @@ def test_too_little_device_memory_is_not_damage(tmp_path, monkeypatch):
         monkeypatch.setattr(ocp.CheckpointManager, "restore", allocate_too_much)
         with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
             checkpointer.restore(make_state(0))
+
+
+def test_failed_read_is_not_damage(tmp_path, monkeypatch):
+    def open_too_many_files(*args, **kwargs):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with Checkpointer(tmp_path) as checkpointer:
+        save(checkpointer, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(ocp.CheckpointManager, "restore", open_too_many_files)
+            with pytest.raises(OSError, match="too many open files"):
+                checkpointer.restore(make_state(0))
+        assert_restored(checkpointer.restore(make_state(0)), 1)
 
 
 _KILL_DURING_SAVE = """

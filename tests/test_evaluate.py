@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from ml_collections import config_flags
 
 from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
-from webagent_jax.config import ConfigError, EvalConfig, RunConfig, SuiteConfig
+from webagent_jax.config import ConfigError, EvalConfig, PolicyConfig, RunConfig, SuiteConfig
 from webagent_jax.endpoint import Usage
 from webagent_jax.rollout import Collector, EpisodeConfig
 from webagent_jax.tracking.episode_log import load_episodes
@@ -137,7 +138,14 @@ def run(tokenizer, monkeypatch):
     """Function that evaluates with options of `EvalConfig` and returns eval.json."""
 
     def run_evaluation(
-        folder: Path, *, suite=None, progress=None, usage=None, name="miniwob", **eval_options
+        folder: Path,
+        *,
+        suite=None,
+        progress=None,
+        usage=None,
+        name="miniwob",
+        policy="webagent-tiny",
+        **eval_options,
     ):
         fake_suite = suite or FakeSuite()
         monkeypatch.setattr(evaluate, "initial_policy", lambda cfg: (None, None))
@@ -148,7 +156,11 @@ def run(tokenizer, monkeypatch):
         )
         monkeypatch.setattr(evaluate.html, "write_report", lambda workdir: None)
         options = {"seeds_per_task": 4, "max_turns": (6,), **eval_options}
-        cfg = RunConfig(suite=SuiteConfig(name=name), eval=EvalConfig(**options))
+        cfg = RunConfig(
+            policy=PolicyConfig(path=policy),
+            suite=SuiteConfig(name=name),
+            eval=EvalConfig(**options),
+        )
         evaluate.evaluate(cfg, folder, progress)
         return json.loads((folder / "eval.json").read_text())
 
@@ -329,6 +341,22 @@ def test_finished_evaluation_is_not_rerun(run, tmp_path, monkeypatch):
     assert run(tmp_path, suite=FakeSuite({"fake/test/a/1": 99})) == record
     final_mtimes = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert final_mtimes == mtimes
+
+
+def test_evaluation_rejects_changed_policy(run, tmp_path):
+    path = tmp_path / "policy"
+    shutil.copytree(policy.resolve_dir("webagent-tiny"), path)
+    with suppress(_SimulatedKill):
+        run(tmp_path / "eval", progress=KillingProgress(2), policy=str(path))
+    moved = path.rename(tmp_path / "moved")
+    shutil.copytree(moved, path)
+    # The same files at the same path.
+    run(tmp_path / "eval", policy=str(path))
+    with (path / "model.safetensors").open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\1\2\3\4")
+    with pytest.raises(ConfigError, match="has changed since\nthis evaluation began"):
+        run(tmp_path / "eval", policy=str(path))
 
 
 def test_evaluation_without_episode_log_is_rerun(run, tmp_path):

@@ -4,10 +4,47 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from webagent_jax import quickstart
+from webagent_jax.config import (
+    BCConfig,
+    ConfigError,
+    EndpointConfig,
+    LoRAConfig,
+    PolicyConfig,
+    PromptConfig,
+    RunConfig,
+)
+from webagent_jax.tracking.progress import NullProgress
+
+CHAT_POLICY = PolicyConfig(
+    kind="openai", endpoint=EndpointConfig(url="http://localhost:1/v1", model="chat")
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"policy": CHAT_POLICY, "prompt": PromptConfig(template="compact")},
+            "has no weights to train",
+        ),
+        ({"bc": BCConfig(demos_per_task=10**6)}, "bc.demos_per_task=1000000 must be at most"),
+        (
+            {"lora": LoRAConfig(rank=4, create_new_adapter=False)},
+            "does not support lora.create_new_adapter=False",
+        ),
+    ],
+)
+def test_invalid_config_of_a_later_phase_is_rejected_first(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        quickstart.quickstart(RunConfig(**options), tmp_path, NullProgress())
+    assert not list(tmp_path.iterdir())
 
 
 def test_seconds_of_an_interrupted_phase_include_all_calls(tmp_path: Path, monkeypatch) -> None:

@@ -78,6 +78,7 @@ class Checkpointer:
         Raises:
             ConfigError: no checkpoint of the directory can be read into `abstract_state`.
             JaxRuntimeError: too little device memory.
+            MemoryError, OSError: the machine cannot read files, although they may be intact.
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         # The checkpoint is read into these shardings, whatever mesh wrote it.
@@ -91,7 +92,7 @@ class Checkpointer:
                 checkpoint = self._manager.restore(step, args=ocp.args.Composite(**items))
             # Damage raises errors of many types. ConfigError follows if no checkpoint is readable.
             except Exception as error:
-                if device_memory.is_exhausted(error):
+                if device_memory.is_exhausted(error) or _is_io_error(error):
                     raise  # not damage
                 _logger.warning(
                     "checkpoint %d cannot be read; trying the previous one: %s", step, error
@@ -131,3 +132,10 @@ class Checkpointer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_io_error(error: Exception) -> bool:
+    # A missing file is damage. Too many open files or an unreachable disk is not.
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+    )

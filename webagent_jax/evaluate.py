@@ -14,7 +14,7 @@ from typing import Any
 from webagent_jax import seeds
 from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.endpoint import Usage
-from webagent_jax.policy import prompt_record
+from webagent_jax.policy import prompt_record, weights
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.report import html
 from webagent_jax.rollout import Job
@@ -58,14 +58,15 @@ def evaluate(
         name: name of the phase in `progress`.
 
     Raises:
-        ConfigError: the workdir contains a run with another config, the split has no tasks, or a
-            task has fewer than `eval.seeds_per_task` seeds.
+        ConfigError: the workdir contains a run with another config or of other weights, the split
+            has no tasks, or a task has fewer than `eval.seeds_per_task` seeds.
     """
     progress = progress or NullProgress()
     cfg = prompt_record.with_template(cfg)
     if note := prompt_record.untrained_template_note(cfg):
         progress.log(note)
     run_metadata.init_workdir(workdir, cfg, "evaluate")
+    _check_policy(cfg, workdir)
     state = _State(workdir / "episodes")
     keys = _completed_keys(workdir / "eval.json", state)
     # Complete: build the report again, without browsers and policy.
@@ -83,6 +84,24 @@ def evaluate(
         )
     html.write_report(workdir)
     return report
+
+
+def _check_policy(cfg: RunConfig, workdir: Path) -> None:
+    """Check that the policy has the files with which the evaluation began.
+
+    A further training may have written other weights to the same path.
+    """
+    if cfg.policy.kind != "weights":
+        return
+    checksum = weights.checksum(cfg.policy.path)
+    path = workdir / "policy.json"
+    if not path.exists():
+        atomic_files.write_json(path, {"path": cfg.policy.path, "sha256": checksum})
+    elif atomic_files.read_json(path)["sha256"] != checksum:
+        raise ConfigError(
+            f"{workdir} contains episodes of other weights: {cfg.policy.path} has changed since\n"
+            "this evaluation began; choose another --workdir"
+        )
 
 
 def _log_long_prompts(cfg: RunConfig, episodes: Iterable[Episode], progress: Progress) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from webagent_jax.config import RunConfig
+from webagent_jax.collect_demos import check_num_demos
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.evaluate import evaluate
 from webagent_jax.policy import prompt_record
-from webagent_jax.policy.loading import with_policy_path
+from webagent_jax.policy.loading import require_local_policy, with_policy_path
 from webagent_jax.report import comparison, html
 from webagent_jax.tracking import atomic_files, run_metadata, statistics
 from webagent_jax.tracking.progress import Progress
@@ -27,8 +28,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     Writes bc/, grpo/, eval/base, eval/bc, eval/grpo (each of them a workdir), summary.json and
     report.html. A call after an interruption resumes the run.
     """
-    # M-GRPO would reject the config only after the earlier phases.
-    check_sampling(cfg)
+    _check_phases(cfg)
     cfg = prompt_record.with_template(cfg)
     run_metadata.init_workdir(workdir, cfg, "quickstart")
     progress.plan(_expected_work(cfg))
@@ -62,6 +62,22 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     )
     run_phase("eval_grpo", evaluation("grpo", grpo_policy))
     return _write(workdir, seconds)
+
+
+def _check_phases(cfg: RunConfig) -> None:
+    """Check the config for BC and M-GRPO, which would reject it only after earlier phases.
+
+    Raises:
+        ConfigError: a phase does not support an option.
+    """
+    require_local_policy(cfg)
+    check_num_demos(cfg)
+    check_sampling(cfg)
+    if cfg.lora.rank and not cfg.lora.create_new_adapter:
+        raise ConfigError(
+            "the quickstart does not support lora.create_new_adapter=False: run `webagent train "
+            "bc` and `webagent train grpo`, or omit the option"
+        )
 
 
 def _expected_work(cfg: RunConfig) -> dict[str, float]:

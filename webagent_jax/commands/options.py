@@ -35,14 +35,16 @@ def main(argv: Sequence[str]) -> None:
         sys.stdout.write(markdown())
         return
     words = [word.lower() for word in argv[1:]]
-    blocks = [
-        _text(option, default.value)
+    options = [
+        (option, default.value)
         for option, default in zip(all_options(run_config()), all_options(), strict=True)
-        if _matches(option, words) and (option.value != default.value or not _CHANGED.value)
+        if _matches(option, words)
     ]
-    if words and not blocks:
+    if not options:
         raise ConfigError(f"no option matches {' '.join(words)!r}; `webagent options` lists all")
-    sys.stdout.write("\n".join(blocks) + "\n")
+    for option, default_value in options:
+        if option.value != default_value or not _CHANGED.value:
+            print(_text(option, default_value))
 
 
 def markdown() -> str:

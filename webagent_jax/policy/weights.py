@@ -8,6 +8,7 @@ directory also accepts an imported policy.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import shutil
 from pathlib import Path
@@ -48,6 +49,24 @@ def load(
     config = hf.load_config(directory, dtype, remat, attention)
     shapes = with_default_shardings(abstract_params(config), mesh)
     return config, restore_params(directory / "params", shapes)
+
+
+def checksum(path: str | Path) -> str:
+    """Return the SHA-256 of the files of a policy, in hexadecimal digits.
+
+    Args:
+        path: policy path or name.
+
+    Raises:
+        PolicyNotFoundError: the policy does not exist.
+    """
+    directory = hf.resolve_dir(path)
+    state = hashlib.sha256()
+    for file in sorted(file for file in directory.rglob("*") if file.is_file()):
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        state.update(f"{file.relative_to(directory)} {digest}\n".encode())
+    return state.hexdigest()
 
 
 def import_weights(source: str | Path, destination: Path) -> None:
