@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 
 
-def collect(directory, max_model_len):
+def collect(directory, max_model_len, max_turns=SMOKE.rollout.max_turns):
     progress = RecordingProgress()
     cfg = dataclasses.replace(
         SMOKE,
@@ -29,6 +29,7 @@ def collect(directory, max_model_len):
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1, row_tokens=4096),
         grpo=dataclasses.replace(SMOKE.grpo, row_tokens=4096),
         engine=dataclasses.replace(SMOKE.engine, max_model_len=max_model_len),
+        rollout=dataclasses.replace(SMOKE.rollout, max_turns=max_turns),
     )
     collect_demos(cfg, directory, progress)
     tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
@@ -67,6 +68,15 @@ def test_collect_demos_skips_and_counts_long_prompts(tmp_path):
         collect(tmp_path / "none", min_one_len - 1)
     # The next collection in this workdir takes no failed episode over.
     assert not (tmp_path / "demo_episodes").exists()
+
+
+def test_turn_limit_of_config_raises_that_of_experts(tmp_path, monkeypatch):
+    monkeypatch.setattr("webagent_jax.collect_demos._MIN_EXPERT_TURNS", 1)
+    prompt_lengths, lines = collect(tmp_path / "few", 4096, max_turns=1)
+    assert len(prompt_lengths) == 1
+    assert "1 of 2 experts need more than 1 turns: set rollout.max_turns above 1" in lines
+    prompt_lengths, lines = collect(tmp_path / "all", 4096, max_turns=5)
+    assert len(prompt_lengths) == 2 and lines == []
 
 
 @pytest.mark.parametrize(("max_model_len", "num_episodes"), [(4096, 2), (4095, 3)])

@@ -110,6 +110,12 @@ def test_max_turns_truncates_episode(env):
     assert results == [(0.0, False, False), (0.0, False, False), (0.0, False, True)]
 
 
+def test_async_vector_env_names_its_option():
+    envs = [lambda: webagent_jax.gym.WebEnv(None, [Task("t", "s", ("p",), "Do it", "")])]
+    with pytest.raises(ValueError, match="shared_memory=False"):
+        gymnasium.vector.AsyncVectorEnv(envs)
+
+
 def test_truncated_episode_has_reward_if_task_is_done():
     class NonTerminatingSuite:
         """Suite whose task is done from the start and whose environment never terminates."""

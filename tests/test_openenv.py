@@ -176,6 +176,8 @@ def test_client_that_leaves_frees_its_session(port: int) -> None:
         ('{"type": "reset", "data": {"task_name": ["shop"]}}', "VALIDATION_ERROR"),
         ('{"type": "step", "data": {"action_str": "exit()"}}', "SESSION_ERROR"),
         ('{"type": "step", "data": {"action": "exit()"}}', "VALIDATION_ERROR"),
+        ("9" * 5_000, "INVALID_JSON"),
+        ("[" * 200_000, "INVALID_JSON"),
     ],
 )
 def test_faulty_message_gets_error_and_session_continues(port: int, text: str, code: str) -> None:
@@ -300,6 +302,14 @@ def test_error_of_suite_is_an_answer_and_session_continues(error: Exception) -> 
         assert answer["data"] == {"code": "EXECUTION_ERROR", "message": str(error)}
         assert suite.num_open == 0
         assert client.send("state")["type"] == "state"
+
+
+def test_lone_surrogates_of_messages_are_replaced() -> None:
+    with served(FailingSuite()) as port, Client(port) as client:
+        client.send("reset", {"episode_id": "a\ud800"})
+        assert client.send("state")["data"]["episode_id"] == "a\ufffd"
+        result = client.send("step", {"action_str": 'do(action="\ud800'})["data"]
+        assert 'do(action="\ufffd' in result["observation"]["error"]
 
 
 def test_resets_without_seed_repeat_the_tasks() -> None:

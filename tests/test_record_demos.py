@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import queue
 import threading
 import time
@@ -17,12 +18,13 @@ from tests.recording_progress import RecordingProgress
 from webagent_jax import demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, actions
 from webagent_jax.browser import BrowserPool, Session, chromium
+from webagent_jax.commands import record as record_command
 from webagent_jax.config import ConfigError, SuiteConfig
 from webagent_jax.policy import resolve_dir
-from webagent_jax.record_demos import record_demos
+from webagent_jax.record_demos import _parse_line, _refusal, record_demos
 from webagent_jax.suites.site import SiteSuite, SiteTask
 from webagent_jax.tracking.progress import NullProgress
-from webagent_jax.types import ActionKind, InfraError
+from webagent_jax.types import Action, ActionKind, Element, InfraError, Observation
 
 pytestmark = pytest.mark.browser
 
@@ -482,6 +484,48 @@ def test_element_outside_of_observation_and_left_page_are_not_recorded(
 
     record(act, page_config("<p id=text>Text</p>"))
     assert not demos.exists(tmp_path / "demos")
+
+
+@pytest.mark.parametrize(
+    ("line", "action"),
+    [
+        ("", Action(ActionKind.EXIT, value="")),
+        ("42  km", Action(ActionKind.EXIT, value="42  km")),
+        ("/answer /forum now", Action(ActionKind.EXIT, value="/forum now")),
+        ("/goto\thttp://x", Action(ActionKind.GOTO, value="http://x")),
+        ("/goto  http://x", Action(ActionKind.GOTO, value="http://x")),
+        ("/back", Action(ActionKind.GO_BACK)),
+    ],
+)
+def test_line_of_terminal_becomes_action(line, action):
+    assert _parse_line(line) == action
+
+
+def test_command_after_space_is_no_answer(record, page_config, tmp_path):
+    def act(person):
+        person.read("Go.")
+        person.enter("  /quit")
+
+    record(act, page_config("", reward=lambda page, answer: 1))
+    assert not demos.exists(tmp_path / "demos")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_recorded"),
+    [("tea </b>", True), ("x <think> y </think> z", False), ("a</answer>b", False)],
+)
+def test_text_that_demonstrations_cannot_contain_is_refused(text, is_recorded):
+    observation = Observation("textbox Note [1]", "u", elements={"1": Element("textbox", "Note")})
+    action = Action(ActionKind.TYPE, "1", text)
+    assert (_refusal(action, observation) is None) == is_recorded
+
+
+def test_line_in_other_encoding_does_not_end_recording(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n/skip\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", terminal)
+    lines = queue.SimpleQueue()
+    record_command._read_lines(lines)
+    assert [lines.get(timeout=1) for _ in range(3)] == ["caf\ufffd", "/skip", "/quit"]
 
 
 def test_recorder_without_display_raises_config_error(tmp_path, monkeypatch):

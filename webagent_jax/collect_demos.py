@@ -19,7 +19,7 @@ from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import DemoSource, Episode, Outcome, Suite, Task
 
-_MAX_EXPERT_TURNS = 30  # upper bound for all experts
+_MIN_EXPERT_TURNS = 30  # turn limit of experts if `rollout.max_turns` is lower
 
 
 def collect_demos(
@@ -48,7 +48,9 @@ def collect_demos(
     # Experts need no policy.
     model, snapshot = initial_policy(cfg) if source == "policy" else (None, None)
     with RolloutRuntime(cfg, progress, model, snapshot) as runtime:
-        max_turns = _MAX_EXPERT_TURNS if source == "expert" else cfg.rollout.max_turns
+        max_turns = cfg.rollout.max_turns
+        if source == "expert":
+            max_turns = max(max_turns, _MIN_EXPERT_TURNS)
         episode_config = runtime.episode_config(max_turns)
         max_prompt_tokens = episode_config.max_prompt_tokens
         if source == "expert":
@@ -79,6 +81,13 @@ def collect_demos(
         progress.log(
             f"{num_too_long} of {len(episodes)} episodes ended at a prompt that was too long: "
             f"increase engine.max_model_len={cfg.engine.max_model_len}"
+        )
+    # Policies often fail at the turn limit, but an expert there only needs more turns.
+    num_unfinished = sum(e.truncated for e in episodes) if source == "expert" else 0
+    if num_unfinished:
+        progress.log(
+            f"{num_unfinished} of {len(episodes)} experts need more than {max_turns} turns: "
+            f"set rollout.max_turns above {max_turns}"
         )
     if len(in_limit) < len(successes):
         # `max_model_len` covers the prompt and a response of full length.
@@ -144,6 +153,7 @@ def demo_tasks(cfg: RunConfig, suite: Suite) -> Iterator[tuple[Task, int]]:
     for number, name in enumerate(require_task_names(suite, "train")):
         draw = seeds.make_generator(cfg.seed, RandomStream.DEMONSTRATIONS, number)
         for index in draw.choice(num_seeds, num_demos, replace=False):
+            # With index 0 it equals the seed of `draw` (`seeds.derive_seed`), which is harmless.
             seed = seeds.derive_seed(cfg.seed, RandomStream.DEMONSTRATIONS, number, int(index))
             yield suite.task(name, "train", int(index)), seed
 

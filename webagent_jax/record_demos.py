@@ -38,11 +38,12 @@ from webagent_jax.types import (
 HELP = """\
 Do each task in the window. Wait for the line of an action before the next one. Tab ends a text,
 Shift and a click only move the pointer to an element. In this terminal:
-  Enter, or an answer    end the task
+  Enter, or an answer    end the task; /answer TEXT if the answer begins with a slash
   /back /forward /goto ADDRESS /wait /up /down    history, open, observe again, scroll
   /again /skip /quit    restart the task, skip it, quit"""
 
-_PAGE_COMMANDS = {
+_ACTION_COMMANDS = {
+    "/answer": ActionKind.EXIT,
     "/back": ActionKind.GO_BACK,
     "/forward": ActionKind.GO_FORWARD,
     "/goto": ActionKind.GOTO,
@@ -237,13 +238,12 @@ class _Person:
                 has_left = not self._recorder.is_listening()
                 continue
             if isinstance(event, str):
-                if event.startswith("/") and event.split()[0] not in {
-                    *_PAGE_COMMANDS,
-                    *_TASK_COMMANDS,
-                }:
+                line = event.strip()
+                commands = {*_ACTION_COMMANDS, *_TASK_COMMANDS}
+                if line.startswith("/") and line.split()[0] not in commands:
                     self._terminal.log(HELP)
                     continue
-                return [*self._recorder.stop(), _parse_line(event)]
+                return [*self._recorder.stop(), _parse_line(line)]
             recorder, new_actions = event
             # Another recorder is that of an earlier episode.
             if recorder is self._recorder:
@@ -251,27 +251,29 @@ class _Person:
 
 
 def _parse_line(line: str) -> Action:
-    """Return the action of a line from the terminal.
+    """Return the action of a stripped line from the terminal.
 
     Raises:
         _TaskCommand: the line is a task command, which ends the episode.
     """
-    command, _, rest = line.partition(" ")
-    if command.strip() in _TASK_COMMANDS:
-        raise _TaskCommand(command.strip())
-    kind = _PAGE_COMMANDS.get(command.strip())
+    command, *arguments = line.split(maxsplit=1) or [""]
+    if command in _TASK_COMMANDS:
+        raise _TaskCommand(command)
+    kind = _ACTION_COMMANDS.get(command)
     if kind is None:
-        return Action(ActionKind.EXIT, value=line.strip())
-    return Action(kind, value=rest.strip() or None)
+        return Action(ActionKind.EXIT, value=line)
+    return Action(kind, value=arguments[0] if arguments else None)
 
 
 def _refusal(action: Action, observation: Observation) -> str | None:
     """Return why the agent could not choose this action on the observation; None if it could."""
     parsed = actions.parse(actions.format_action(action))
     if isinstance(parsed, ParseError):
-        if action.element_id is None and action.kind is not ActionKind.GOTO:
+        if action.element_id is None and action.kind not in (ActionKind.GOTO, ActionKind.EXIT):
             return "the agent does not see this element; look again with /wait, or hover with Shift"
         return parsed.reason
+    if not demos.is_storable(action):
+        return "the text contains a tag of responses, such as <think>"
     # The text before a click may have changed the page.
     if action.element_id is not None and action.element_id not in observation.elements:
         return "the page has changed; do it again"

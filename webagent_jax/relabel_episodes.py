@@ -78,7 +78,7 @@ def relabel_episodes(
         episodes = runtime.run(jobs, lambda episode: progress.advance())
     solved = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     progress.log(f"{len(solved)} of {len(episodes)} replays solve their task")
-    demonstrations = logged_episodes.shortest_by_task(solved)
+    demonstrations = logged_episodes.shortest_by_task(filter(demos.has_only_actions, solved))
     kinds = Counter(eval_kind(dict(episode.task.eval)) for episode in demonstrations)
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     progress.log(f"tasks by the kind of their evaluation: {counts}")

@@ -143,6 +143,14 @@ def test_parse_never_raises_on_random_fragments():
 def test_extract_thought_reads_both_formats():
     assert actions.extract_thought("<think> a b </think> <answer> exit() </answer>") == "a b"
     assert actions.extract_thought("# Element: the box\nexit()") == "the box"
+    comments = "# Element: the box \n  # Note: it is empty\r\nexit()"
+    assert actions.extract_thought(comments) == "the box Note: it is empty"
+
+
+def test_extract_thought_reads_same_comments_as_parse():
+    response = "# a\u2028exit()\nexit(message='#b\u2028# c')"
+    assert actions.extract_thought(response) == "a\u2028exit()"
+    assert actions.parse(response) == Action(K.EXIT, None, "#b\u2028# c")
 
 
 def test_integer_that_python_cannot_print_is_a_parse_error():

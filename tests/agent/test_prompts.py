@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from webagent_jax.agent import TEMPLATES, PromptFormat, TaskQuoter, build_messages, format_response
+from webagent_jax.agent import (
+    TEMPLATES,
+    PromptFormat,
+    TaskQuoter,
+    actions,
+    build_messages,
+    format_response,
+)
 from webagent_jax.types import Action, ActionKind, Completion, Observation, Turn
 
 
@@ -78,6 +85,20 @@ def test_format_response_writes_both_formats():
     call = 'do(action="Type", argument="tea", element="2")'
     assert format_response("why", action, True) == f"<think> why </think> <answer> {call} </answer>"
     assert format_response("why", action, False) == f"# Element: why\n{call}"
+
+
+def test_plain_response_has_thought_in_one_line():
+    action = Action(ActionKind.CLICK, "3")
+    call = actions.format_action(action)
+    response = format_response(f"The button is  3.\nSo {call} is right.", action, False)
+    assert response == f"# Element: The button is  3. So {call} is right.\n{call}"
+    assert actions.parse(response) == action
+
+
+def test_format_response_inverts_extract_thought_of_notes():
+    for response in ('# Note: it costs 5\nexit(message="5")', "# Element: the box\nexit()"):
+        action, thought = actions.parse(response), actions.extract_thought(response)
+        assert format_response(thought, action, False) == response.replace("()", '(message="")')
 
 
 def test_task_quoter_quotes_task_between_actions():

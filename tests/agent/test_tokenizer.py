@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from tests.agent.families import FAMILIES, write_tokenizer
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.config import ConfigError
@@ -35,6 +39,23 @@ def make_conversation(response):
 )
 def test_decode_inverts_encode(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_decode_ignores_cleaning_of_config(tmp_path: Path) -> None:
+    text = 'do(action="Type", argument="I \'m here , ok ?", element="7")'
+    write_tokenizer(FAMILIES["llama3"], tmp_path, [text])
+    file = tmp_path / "tokenizer_config.json"
+    cleaning = "clean_up_tokenization_spaces"
+    changes = {cleaning: True, f"{cleaning}_for_bpe_even_though_it_will_corrupt_output": True}
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    tokenizer = ChatTokenizer(tmp_path)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_cached_ids_are_one_read_only_array(tokenizer):
+    ids = tokenizer.encode("button Ok [1]")
+    assert ids.dtype == np.int32 and ids.tolist() == tokenizer.encode("button Ok [1]").tolist()
+    assert tokenizer.encode("button Ok [1]") is ids and not ids.flags.writeable
 
 
 def test_prompt_ids_match_chat_template(tokenizer):

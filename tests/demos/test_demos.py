@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -177,7 +177,18 @@ def test_write_overwrites_only_on_request(demos_dir: Path) -> None:
                 episode(1),
                 turns=(dataclasses.replace(episode(1).turns[0], action=ParseError("odd")),),
             ),
-            "odd",
+            "no action that can be stored",
+        ),
+        (
+            dataclasses.replace(
+                episode(1),
+                turns=(
+                    dataclasses.replace(
+                        episode(1).turns[0], action=Action(ActionKind.TYPE, "1", "<answer>")
+                    ),
+                ),
+            ),
+            "no action that can be stored",
         ),
     ],
 )
@@ -292,6 +303,34 @@ def test_failed_write_leaves_existing_demonstrations(demos_dir: Path) -> None:
     assert [path.name for path in demos_dir.iterdir()] == ["webagent_demos"]
 
 
+def test_interrupted_replacement_restores_demonstrations(
+    demos_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = shard_path(demos_dir).read_bytes()
+    rename = Path.rename
+
+    def rename_and_interrupt(path: Path, target: Path) -> None:
+        rename(path, target)
+        if target.name == "old":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", rename_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store(demos_dir, [episode(7)], overwrite=True)
+    assert shard_path(demos_dir).read_bytes() == content
+
+
+def test_write_keeps_demonstrations_that_appear_meanwhile(tmp_path: Path) -> None:
+    def write_others() -> Iterator[Episode]:
+        yield episode(1)
+        store(tmp_path, [episode(5)])
+        yield episode(2)
+
+    with pytest.raises(demos.DemosError, match="already"):
+        store(tmp_path, write_others())
+    assert [demo.task.seed for demo in demos.read(tmp_path)] == [5]
+
+
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
@@ -301,6 +340,7 @@ def test_failed_write_leaves_existing_demonstrations(demos_dir: Path) -> None:
         (Action(ActionKind.TYPE, "1", "<answer>"), False),
         (Action(ActionKind.TYPE, "1", "a<think>b</think>c"), False),
         (Action(ActionKind.TYPE, "1", "<answer>exit()</answer>"), False),
+        (Action(ActionKind.TYPE, "1", "a</answer>b"), False),
         (ParseError("odd"), False),
     ],
 )

@@ -13,6 +13,7 @@ from tests.launchers import load_main
 from webagent_jax import demos
 from webagent_jax.config import ConfigError
 from webagent_jax.demos import webrl
+from webagent_jax.tracking.workdir_lock import hold_lock
 from webagent_jax.types import Action, ActionKind
 
 PLACEHOLDER = "** Simplified html **"
@@ -128,6 +129,18 @@ def test_import_demos_joins_workdirs(tmp_path, capsys):
         main(["import_demos"])
     assert len(demos.read(tmp_path / "run" / "demos")) == 1
     assert "1 skipped: the task has an earlier" in capsys.readouterr().out
+
+
+def test_import_demos_rejects_workdir_in_use(tmp_path):
+    path = write_rows(tmp_path, [make_conversation(0), make_conversation(1)])
+    main = load_main("import_demos")
+    with (
+        hold_lock(tmp_path / "run"),
+        flagsaver.flagsaver(workdir=str(tmp_path / "run"), webrl=str(path)),
+        pytest.raises(ConfigError, match="wait until it ends"),
+    ):
+        main(["import_demos"])
+    assert not demos.exists(tmp_path / "run" / "demos")
 
 
 def test_import_demos_needs_one_source(tmp_path):

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from configs import arena as arena_config
+from tests.demos.test_demos import episode as make_episode
 from tests.recording_progress import RecordingProgress
 from tests.suites.scripted_episodes import run_script
 from tools.check_relabeling import ExpertOf, run
@@ -22,7 +24,7 @@ from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.relabel_episodes import read_failures, relabel_episodes
 from webagent_jax.seeds import RandomStream, derive_seed
 from webagent_jax.suites.arena import ArenaSuite
-from webagent_jax.suites.arena_hindsight import HindsightIndex
+from webagent_jax.suites.arena_hindsight import Candidate, HindsightIndex
 from webagent_jax.tracking import episode_log
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.types import (
@@ -94,6 +96,24 @@ def test_failures_become_demonstrations_of_the_tasks_they_solve(
     # Not every candidate solves its task.
     num_solved, num_replays = (int(progress.lines[1].split()[i]) for i in (0, 2))
     assert len(by_intent) <= num_solved < num_replays
+
+
+def test_replays_with_unstorable_actions_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = first_task("shop/wish").task
+    solved = make_episode(1, turns=1)
+    episodes = []
+    for number, text in enumerate(("use <think> tags", "Zoë")):
+        turn = replace(solved.turns[0], action=Action(ActionKind.TYPE, "1", text))
+        episodes.append(replace(solved, task=replace(task, id=f"{number}"), turns=(turn,)))
+    runtime = MagicMock()
+    runtime.return_value.__enter__.return_value.run.return_value = episodes
+    monkeypatch.setattr("webagent_jax.relabel_episodes.RolloutRuntime", runtime)
+    candidates = [Candidate(task, (), "")]
+    monkeypatch.setattr("webagent_jax.relabel_episodes._find_candidates", lambda *_: candidates)
+    relabel_episodes(CONFIG, [], tmp_path, NullProgress(), 3)
+    assert [demo.task.id for demo in demos.read(tmp_path)] == ["1"]
 
 
 def test_replay_leaves_out_detours_and_refused_actions(

@@ -75,9 +75,9 @@ def extract_thought(response: str) -> str:
     block = _THOUGHT.search(response)
     if block:
         return block.group(1).strip()
-    comments = [
-        line.lstrip()[1:] for line in response.splitlines() if line.lstrip().startswith("#")
-    ]
+    # The same lines as in `parse`.
+    lines = [line.strip() for line in response.split("\n")]
+    comments = [line[1:].strip() for line in lines if line.startswith("#")]
     return " ".join(comments).strip().removeprefix("Element:").lstrip()
 
 

@@ -182,4 +182,7 @@ def format_response(thought: str, action: Action, thinking: bool) -> str:
     call = actions.format_action(action)
     if thinking:
         return f"<think> {thought} </think> <answer> {call} </answer>"
-    return f"# Element: {thought}\n{call}"
+    # A comment is one line. A note, as `extract_thought` returns it, has a prefix of its own.
+    comment = thought.replace("\n", " ")
+    prefix = "" if comment.startswith("Note:") else "Element: "
+    return f"# {prefix}{comment}\n{call}"

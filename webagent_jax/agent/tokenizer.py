@@ -89,15 +89,20 @@ class ChatTokenizer:
         self._check(directory)
 
     def encode(self, text: str) -> IntArray:
-        """Return the int32 ids [T] of the text, without added or control tokens."""
-        return np.asarray(self._encode_text(text), np.int32)
+        """Return the int32 ids [T] of the text, without added or control tokens; read-only."""
+        return self._encode_text(text)
 
     def decode(self, ids: Sequence[int] | IntArray) -> str:
         """Return the text of the ids, without a stop token at the end."""
         text_ids = [int(i) for i in ids]
         if text_ids and text_ids[-1] in self.stop_ids:
             text_ids = text_ids[:-1]
-        return str(self._tokenizer.decode(text_ids, skip_special_tokens=False))
+        # The cleaning, which a config may request, removes spaces before punctuation.
+        return str(
+            self._tokenizer.decode(
+                text_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
 
     def encode_response(self, text: str) -> IntArray:
         """Return the int32 ids [T] of a response as the policy samples it, stop token included."""
@@ -136,13 +141,14 @@ class ChatTokenizer:
 
     def _encode_rendered(self, text: str) -> IntArray:
         """Return the ids of rendered text, with the control tokens of the template."""
-        ids: list[int] = []
         # Parts with an odd index are control tokens.
-        for index, part in enumerate(self._control.split(text)):
-            ids += (
-                [self._control_ids[part]] if index % 2 else self._encode_text(self._unescape(part))
-            )
-        return np.asarray(ids, np.int32)
+        segments = [
+            np.asarray([self._control_ids[part]], np.int32)
+            if index % 2
+            else self._encode_text(self._unescape(part))
+            for index, part in enumerate(self._control.split(text))
+        ]
+        return np.concatenate(segments)
 
     def _escape(self, text: str) -> str:
         """Return the text of a message with every control token in it replaced by a mark.
@@ -167,8 +173,10 @@ class ChatTokenizer:
             )
         )
 
-    def _encode_uncached(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+    def _encode_uncached(self, text: str) -> IntArray:
+        ids = np.asarray(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
+        ids.flags.writeable = False  # all users of the cached text share the array
+        return ids
 
     def _find_control_tokens(self) -> dict[int, str]:
         """Return the control tokens by id, after flagging those that the config names."""

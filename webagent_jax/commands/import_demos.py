@@ -23,6 +23,7 @@ from absl import flags
 
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
+from webagent_jax.tracking.workdir_lock import hold_lock
 
 _WEBRL = flags.DEFINE_string("webrl", None, "JSON file of WebRL conversations.")
 _SUCCESSES = flags.DEFINE_list(
@@ -41,18 +42,20 @@ def main(argv: Sequence[str]) -> None:
     from webagent_jax import demos, logged_episodes
     from webagent_jax.demos import webrl
 
-    directory = parse_workdir(argv) / "demos"
+    workdir = parse_workdir(argv)
+    directory = workdir / "demos"
     if sum(map(bool, (_WEBRL.value, _SUCCESSES.value, _MERGE.value))) != 1:
         raise ConfigError(
             "set one of --webrl=FILE, --successes=WORKDIR,WORKDIR and --merge=WORKDIR,WORKDIR"
         )
-    if _WEBRL.value:
-        imported = webrl.load(_WEBRL.value)
-    elif _SUCCESSES.value:
-        imported = logged_episodes.import_successes(list(map(Path, _SUCCESSES.value)))
-    else:
-        imported = demos.merge([Path(workdir) / "demos" for workdir in _MERGE.value])
-    for reason, count in imported.skipped.items():
-        print(f"{count} skipped: {reason}")
-    demos.write(directory, imported.demonstrations)
+    with hold_lock(workdir):
+        if _WEBRL.value:
+            imported = webrl.load(_WEBRL.value)
+        elif _SUCCESSES.value:
+            imported = logged_episodes.import_successes(list(map(Path, _SUCCESSES.value)))
+        else:
+            imported = demos.merge([Path(source) / "demos" for source in _MERGE.value])
+        for reason, count in imported.skipped.items():
+            print(f"{count} skipped: {reason}")
+        demos.write(directory, imported.demonstrations)
     print(f"{len(imported.demonstrations)} demonstrations in {directory}")

@@ -18,6 +18,7 @@ from webagent_jax.demos.demonstration import (
     DemoTurn,
     from_episode,
     has_only_actions,
+    is_storable,
     to_episode,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "exists",
     "from_episode",
     "has_only_actions",
+    "is_storable",
     "iterate",
     "make_batches",
     "merge",

@@ -140,10 +140,7 @@ def write(
     Raises:
         DemosError: the directory already contains demonstrations, or the iterable is empty.
     """
-    if exists(directory) and not overwrite:
-        raise DemosError(
-            f"{directory} already contains demonstrations: remove them or choose another directory"
-        )
+    _existing_dataset(directory, overwrite)
     remaining = iter(demonstrations)
     # Drawn before any file is written, so an empty iterable leaves no dataset.
     first = next(remaining, None)
@@ -160,12 +157,14 @@ def write(
         target.parent.mkdir(exist_ok=True)
         # Two renames, so that demonstrations are missing at `target` only for an instant.
         old = Path(new_directory) / "old"
-        if (existing := _dataset_dir(directory)) is not None:
-            existing.rename(old)
+        # Again, because the iterable may take long.
+        existing = _existing_dataset(directory, overwrite)
         try:
+            if existing is not None:
+                existing.rename(old)
             Path(new.data_dir).rename(target)
         except BaseException:  # such as Ctrl-C
-            if existing is not None and not target.exists():
+            if existing is not None and old.exists() and not target.exists():
                 old.rename(existing)
             raise
 
@@ -216,6 +215,20 @@ def _dataset_dir(directory: Path) -> Path | None:
     """Return the folder of the dataset, of this version or an older one; None without a dataset."""
     infos = directory.glob(f"{WebagentDemos.name}/[0-9]*/dataset_info.json")
     return max((info.parent for info in infos), default=None)
+
+
+def _existing_dataset(directory: Path, overwrite: bool) -> Path | None:
+    """Return the folder of the dataset that a write replaces; None without a dataset.
+
+    Raises:
+        DemosError: there is a dataset, and `overwrite` is False.
+    """
+    existing = _dataset_dir(directory)
+    if existing is not None and not overwrite:
+        raise DemosError(
+            f"{directory} already contains demonstrations: remove them or choose another directory"
+        )
+    return existing
 
 
 def _damage_error(directory: Path, cause: Exception) -> DemosError:

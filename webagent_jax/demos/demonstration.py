@@ -31,7 +31,7 @@ class DemoTurn:
 class Demonstration:
     """Successful episode, independent of tokenizer and template."""
 
-    task: Task  # the dataset stores it without `storage_state` and `eval`
+    task: Task  # the dataset stores it without `storage_state`, `template` and `eval`
     intent: str  # instruction of the episode
     turns: tuple[DemoTurn, ...]
 
@@ -49,19 +49,19 @@ def has_only_actions(episode: Episode) -> bool:
 
 
 def is_storable(action: Action | ParseError) -> TypeGuard[Action]:
-    """Return whether the call of an action, as the dataset stores it, is read as that action."""
+    """Return whether an action can be read from the dataset, and from a response with thoughts."""
     if isinstance(action, ParseError):
         return False
     call = actions.format_action(action)
-    stored = actions.parse(call)
-    return isinstance(stored, Action) and actions.format_action(stored) == call
+    read_actions = map(actions.parse, (call, format_response("", action, thinking=True)))
+    return all(isinstance(a, Action) and actions.format_action(a) == call for a in read_actions)
 
 
 def from_episode(episode: Episode) -> Demonstration:
     """Return the demonstration of a successful episode.
 
     Raises:
-        ValueError: the reward is not 1, or a response contains no valid action.
+        ValueError: the reward is not 1, or a response contains no action that can be stored.
     """
     if episode.reward != 1:
         raise ValueError(
@@ -72,9 +72,9 @@ def from_episode(episode: Episode) -> Demonstration:
 
 
 def _demo_turn(turn: Turn) -> DemoTurn:
-    if isinstance(turn.action, ParseError):
+    if not is_storable(turn.action):
         raise ValueError(
-            f"the response {turn.response_text!r} contains no action ({turn.action.reason}): "
+            f"the response {turn.response_text!r} contains no action that can be stored: "
             "skip its episode"
         )
     thought = actions.extract_thought(turn.response_text)

@@ -12,6 +12,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
 from PIL import Image
 
 from webagent_jax.agent import TEMPLATES, actions
@@ -41,6 +43,12 @@ class AnyText(spaces.Text):
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a text of at most `max_length` characters."""
         return isinstance(x, str) and len(x) <= self.max_length
+
+
+@create_shared_memory.register(AnyText)
+def _reject_shared_memory(space: AnyText, n: int = 1, ctx: Any = None) -> None:
+    """Raise the error on which AsyncVectorEnv names its option; Text accepts its charset only."""
+    raise CustomSpaceError("AnyText has no shared memory: use AsyncVectorEnv(shared_memory=False)")
 
 
 class WebEnv(gymnasium.Env[str, str]):

@@ -31,6 +31,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from webagent_jax.config import ConfigError
 from webagent_jax.gym.environment import WebEnv
 from webagent_jax.types import InfraError, Split, Suite, Task
+from webagent_jax.unicode import to_well_formed
 
 # Types of JSON Schema by field, as /schema publishes them.
 _ACTION_FIELDS = {"action_str": "string"}
@@ -274,11 +275,13 @@ class OpenEnvServer:
     async def _exchange_messages(self, socket: WebSocket, session: _EnvironmentSession) -> None:
         while True:
             try:
-                message = json.loads(await socket.receive_text())
+                # JSON escapes may decode to lone surrogates, which no response can contain.
+                message = to_well_formed(json.loads(await socket.receive_text()))
             except KeyError:
                 await socket.send_json(_error("INVALID_JSON", "a message is a text frame"))
                 continue
-            except json.JSONDecodeError as error:
+            # JSONDecodeError is a ValueError; so is a number with too many digits for Python.
+            except (ValueError, RecursionError) as error:
                 await socket.send_json(_error("INVALID_JSON", str(error)))
                 continue
             if isinstance(message, dict) and message.get("type") == "close":
