@@ -1,4 +1,4 @@
-"""HTTP server thread for local sites, static sites, and latency middleware."""
+"""HTTP server thread for local sites, static sites, latency, and checks of the client."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Self
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
@@ -20,6 +23,18 @@ from webagent_jax.types import InfraError
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
+
+
+LOCAL_HOSTS_ONLY = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])
+"""Rejects requests for a website whose name resolves to this machine: they have its Host."""
+
+
+def is_same_origin(request: Request) -> bool:
+    """Return whether a POST comes from a page of the server itself.
+
+    Another website can make the browser send a POST, with the Origin of that website.
+    """
+    return request.headers.get("origin") == f"http://{request.headers['host']}"
 
 
 class LatencyMiddleware:

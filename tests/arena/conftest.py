@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import pytest
+from starlette.types import ASGIApp
 
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import seed_data
@@ -37,7 +39,7 @@ class SiteClient:
     def get(self, path: str) -> Page:
         return self._request("GET", path, None)
 
-    def post(self, path: str, **fields: object) -> Page:
+    def post(self, path: str, /, **fields: object) -> Page:
         """Submit a form and follow the redirect of the response."""
         page = self._request("POST", path, urlencode(fields))
         return self.get(page.location) if page.location else page
@@ -55,6 +57,35 @@ def send_request(
         response = connection.getresponse()
         text = response.read().decode()
         return Page(response.status, text, response.headers.get("Location", ""))
+
+
+def call_asgi(
+    app: ASGIApp, host: str, path: str, method: str = "GET", body: bytes = b"", origin: str = ""
+) -> Page:
+    """Send one request to an application without a server."""
+    messages: list[dict] = []
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict) -> None:
+        messages.append(message)
+
+    path, _, query = path.partition("?")
+    headers = {"host": host} | ({"origin": origin} if origin else {})
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "server": (host, 1),
+        "scheme": "http",
+    }
+    asyncio.run(app(scope, receive, send))
+    response_headers = dict(messages[0]["headers"])
+    location = response_headers.get(b"location", b"").decode()
+    return Page(messages[0]["status"], messages[1]["body"].decode(), location)
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,11 @@ def read_status(page) -> str:
     return re.findall(r'<h1>.*?<span class="status [\w-]+">(.*?)</span>', page.text)[0]
 
 
+def read_low_stock(admin: SiteClient) -> int:
+    """Return the number of products that run out, as on the dashboard."""
+    return int(re.findall(r'<b>(\d+)</b> <a href="/reports/low-stock">', admin.get("/").text)[0])
+
+
 def read_cells(page) -> list[str]:
     return re.findall(r"<td[^>]*>(?:<[^>]+>)*([^<]*)", page.text)
 
@@ -175,6 +180,36 @@ def test_new_product_appears_in_shop(admin: SiteClient, shop: SiteClient, produc
     assert admin.post(path, **fields).errors == ["There is a product with this one already."]
     assert "The product was added." in admin.post(path, **fields | {"sku": "PP1"}).text
     assert "$9.50" in shop.get("/product/plain-pan").text
+    error_page = admin.post(path, **fields | {"sku": "PP2", "name": "\u8336\u58f6"})
+    assert error_page.errors == ["A name needs a letter or a digit."]
+
+
+@pytest.mark.parametrize("stars", ["x", "54"])
+def test_review_list_rejects_unknown_stars(admin: SiteClient, stars: str) -> None:
+    page = admin.get(f"/reviews?stars={stars}")
+    assert page.status == 200 and "No reviews found." in page.text
+
+
+def test_disabled_product_cannot_be_ordered(
+    server: ArenaServerHandle, world: str, admin: SiteClient, shop: SiteClient, product
+) -> None:
+    fields = {key: product[key] for key in ("name", "sku", "brand", "material", "category_id")}
+    choice = product["option_values"].split(", ")[0]
+    cart_fields = {"slug": product["slug"], "choice": choice, "quantity": 1}
+    shop.post("/cart/add", **cart_fields)
+    shop.post("/compare/add", slug=product["slug"])
+    shop.post("/wishlist/add", slug=product["slug"])
+    admin.post(f"/products/{product['id']}", **fields, price=1, stock=1, state="Disabled")
+    low_stock = read_low_stock(admin)
+    assert "Your cart is empty." in shop.get("/cart").text
+    assert "no products to compare" in shop.get("/compare").text
+    assert product["slug"] not in shop.get("/wishlist").text
+    assert shop.post("/cart/add", **cart_fields).status == 404
+    shop.post("/checkout", address=1)
+    shop.post("/checkout/payment", payment="Credit card")
+    assert server.rows(world, "shop", "SELECT count(*) FROM purchase WHERE id > 305000") == [[0]]
+    admin.post(f"/products/{product['id']}", **fields, price=1, stock=1, state="Enabled")
+    assert read_low_stock(admin) == low_stock + 1
 
 
 def test_review_approval_updates_review_count(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import re
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from tests.arena.conftest import SiteClient
 from tests.arena.test_suite import first_task, open_pool, open_suite, run_expert
+from webagent_jax.arena import selection
 from webagent_jax.arena.client import ArenaServerHandle
+from webagent_jax.arena.code import site as code_site
 from webagent_jax.arena.code.tasks import TEMPLATES
+from webagent_jax.arena.code.tasks.helpers import CODE
+from webagent_jax.arena.task import Data
 
 LANTERN = "/lanternworks/lantern"  # the signed-in user is a maintainer
 MOTH_TRAP = "/fieldnotes/moth-trap"  # the signed-in user is not a member
@@ -59,6 +66,53 @@ def test_issue_list_filters_searches_and_paginates(code: SiteClient) -> None:
     assert code.get(f"{path}?q=&label=bug&author=").location == f"{path}?label=bug"
 
 
+def test_file_history_can_be_filtered(code: SiteClient) -> None:
+    page = code.get(f"{LANTERN}/commits?path=src/main.rs&q=&author=")
+    assert page.location == f"{LANTERN}/commits?path=src%2Fmain.rs"
+
+
+def test_signed_out_account_cannot_write(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
+    code.post("/sign-out")
+    for path in ("/groups/new", "/profile", "/to-dos/all-done", f"{LANTERN}/issues/1/comment"):
+        page = code.post(path, name="Ghosts", visibility="public", body="Boo")
+        assert "Please sign in to go on." in page.text, path
+    assert code.get("/starred").location == "/sign-in?back=%2Fstarred"
+    sql = "SELECT count(*) FROM namespace WHERE path = 'ghosts'"
+    assert server.rows(world, "code", sql) == [[0]]
+
+
+def test_to_do_task_requires_that_others_stay_pending(code: SiteClient, data: Data) -> None:
+    template = next(template for template in TEMPLATES if template.name == "code/to-do")
+    item = next(selection.generate_tasks([template], data, seed=0))
+    done_target, *pending_targets = item.task.eval["program_html"]
+    sql = (
+        "SELECT to_do.id FROM to_do LEFT JOIN issue ON issue.id = issue_id LEFT JOIN merge_request"
+        " ON merge_request.id = merge_request_id WHERE to_do.user_id = 1"
+        " AND ? IN (issue.title, merge_request.title) AND NOT done"
+    )
+    ((number,),) = data["code"].execute(sql, [item.instance.slots["title"]]).fetchall()
+
+    def matches() -> list[bool]:
+        """Return whether each page of pending to-dos has the required titles."""
+        texts = [
+            code.get(target["url"].removeprefix(CODE)).text.partition('id="to-dos"')[2]
+            for target in pending_targets
+        ]
+        titles = [re.findall(r'<a href="/[^"]+/\d+">(.*?)</a>', text) for text in texts]
+        return [
+            html.unescape(" ; ".join(names)) == target["required_contents"]["exact_match"]
+            for names, target in zip(titles, pending_targets, strict=True)
+        ]
+
+    code.post("/to-dos/done", to_do=number)
+    assert matches() == [True, True]
+    code.post("/to-dos/all-done")
+    assert matches() == [False, False]
+    assert "done" in done_target["url"]
+
+
 def test_issue_can_be_created_commented_and_closed(code: SiteClient) -> None:
     error_page = code.post(f"{LANTERN}/issues/new", title="", due="soon", assignee="9999")
     assert error_page.status == 422 and len(error_page.errors) == 3
@@ -69,6 +123,21 @@ def test_issue_can_be_created_commented_and_closed(code: SiteClient) -> None:
     assert "says nothing" in code.post(f"{path}/comment", body=" ").text
     assert "1 comment<" in code.post(f"{path}/comment", body="I see it, too.").text
     assert "Reopen Issue" in code.post(f"{path}/state").text
+
+
+def test_days_are_stored_in_iso_format(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
+    error_page = code.post(f"{LANTERN}/issues/new", title="A", due="20230630")
+    assert error_page.errors == ["Enter a day, such as 2023-06-15."]
+    code.post(f"{LANTERN}/milestones/new", title="Summer", due="6/30/2023")
+    sql = "SELECT due FROM milestone WHERE title = 'Summer'"
+    assert server.rows(world, "code", sql) == [["2023-06-30"]]
+
+
+def test_texts_keep_their_lines() -> None:
+    style = (Path(code_site.__file__).parent / "style.css").read_text()
+    assert ".text, .comment p { white-space: pre-line; }" in style
 
 
 def test_merge_request_can_be_approved_and_merged(
@@ -103,6 +172,68 @@ def test_invitation_requires_existing_non_member(code: SiteClient) -> None:
     assert code.post(path, user="whitfieldno33", role="Guest").errors == [
         "This person is a member already."
     ]
+
+
+def test_deleted_project_leaves_no_rows(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
+    def rows(sql: str) -> list[list[object]]:
+        return server.rows(world, "code", sql)
+
+    path = "/whitfieldno33/recipe-box"
+    code.post(f"{path}/new-file", path="a.txt", message="Add", content="a")
+    code.post(f"{path}/labels", name="spicy")
+    ((project, label),) = rows("SELECT project_id, id FROM label WHERE name = 'spicy'")
+    code.post(f"{path}/issues/new", title="Salt", **{f"label-{label}": 1})
+    page = code.post(f"{path}/fork", space="homestead", visibility="public")
+    assert "The project was forked." in page.text
+    code.post(f"{path}/delete", confirm=path[1:])
+    tables = ("issue", "merge_request", "revision", "label", "milestone", "file", "member")
+    for table in tables:
+        assert rows(f"SELECT count(*) FROM {table} WHERE project_id = {project}") == [[0]], table
+    for child, table in (
+        *(("issue_label", "issue"), ("approval", "merge_request")),
+        *(("revision_file", "revision"), ("comment", "issue"), ("project", "project")),
+    ):
+        column = "forked_from" if child == "project" else f"{table}_id"
+        orphans = f"{column} NOT IN (SELECT id FROM {table})"
+        assert rows(f"SELECT count(*) FROM {child} WHERE {orphans}") == [[0]], child
+
+
+def test_deleted_fork_is_not_counted(code: SiteClient) -> None:
+    def read_forks() -> str:
+        return re.findall(r"\d+ forks?", code.get(MOTH_TRAP).text)[0]
+
+    forks = read_forks()
+    code.post(f"{MOTH_TRAP}/fork", space="whitfieldno33", visibility="public")
+    assert read_forks() != forks
+    code.post("/whitfieldno33/moth-trap/delete", confirm="whitfieldno33/moth-trap")
+    assert read_forks() == forks
+
+
+def test_names_of_pages_are_reserved(code: SiteClient) -> None:
+    fields = {"space": "whitfieldno33", "visibility": "public"}
+    page = code.post("/projects/new", name="Invite", **fields)
+    assert page.errors == ["This name is reserved."]
+    for name in ("Explore", "Search", "Issues", "Starred", "Projects"):
+        page = code.post("/groups/new", name=name, visibility="public")
+        assert page.errors == ["This name is reserved."], name
+
+
+@pytest.mark.parametrize("name", ["what?.md", "50%.txt", "a#b", "docs/ü ö.md"])
+def test_file_names_may_have_any_characters(code: SiteClient, name: str) -> None:
+    page = code.post(f"{LANTERN}/new-file", path=name, message="Add", content="Hello")
+    assert "Your changes were committed." in page.text and "Hello" in page.text
+    (edit_path,) = re.findall(r'href="([^"]+)">Edit<', page.text)
+    assert code.get(edit_path).status == 200
+    folder = f"{LANTERN}/tree/docs" if "/" in name else LANTERN
+    assert f'href="{LANTERN}/blob/{quote(name)}"' in code.get(folder).text
+
+
+@pytest.mark.parametrize("name", ["/", "a//b", "../a"])
+def test_file_names_have_no_empty_parts(code: SiteClient, name: str) -> None:
+    page = code.post(f"{LANTERN}/new-file", path=name, message="Add", content="Hello")
+    assert page.errors == ["Enter a file name, such as docs/notes.md."]
 
 
 def test_last_owner_cannot_be_demoted(

@@ -54,6 +54,13 @@ def test_search_finds_communities_and_reports_no_match(forum: SiteClient) -> Non
     assert forum.get("/all?sort=top&period=").location == "/all?sort=top"
 
 
+def test_search_takes_percent_and_underscore_literally(forum: SiteClient) -> None:
+    assert "No posts found" in forum.get("/search?q=____").text
+    forum.post("/c/books/submit", title="50%_off", url="", body="")
+    page = forum.get("/search?q=0%25_O")
+    assert 'href="/c/books/' in page.text and "No posts found" not in page.text
+
+
 def test_post_can_be_created_edited_and_deleted(forum: SiteClient) -> None:
     error_page = forum.post("/c/books/submit", title="", url="example", body="")
     assert error_page.status == 422 and len(error_page.errors) == 2
@@ -128,6 +135,8 @@ def test_edits_require_ownership_and_sign_in(forum: SiteClient, data: Data) -> N
     forum.post("/sign-out")
     assert forum.get("/settings").location == "/sign-in?back=%2Fsettings"
     assert "Please sign in" in forum.post("/c/books/subscribe").text
+    assert forum.get("/messages/1").location == "/sign-in?back=%2Fmessages%2F1"
+    assert "Please sign in" in forum.post("/messages/1/read").text
     error_page = forum.post("/sign-in", username=USER, password="guess")
     assert error_page.errors == ["The user name or the password is wrong."]
 
@@ -137,6 +146,13 @@ def test_community_requires_unique_name(forum: SiteClient) -> None:
     assert error_page.status == 422 and len(error_page.errors) == 3
     page = forum.post("/communities/new", slug="bees", title="Bees", description="Buzz", sidebar="")
     assert "was created" in page.text and "Edit Community" in page.text
+
+
+def test_edited_community_requires_unique_title(forum: SiteClient) -> None:
+    fields = {"description": "Buzz", "sidebar": ""}
+    error_page = forum.post("/c/gardening/edit", title="BOOKS", **fields)
+    assert error_page.errors == ["There is a community with this title already."]
+    assert "was changed" in forum.post("/c/gardening/edit", title="Gardening", **fields).text
 
 
 def test_messages_require_existing_recipient(forum: SiteClient) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.arena.conftest import SiteClient
 from webagent_jax.arena.client import ArenaServerHandle
+from webagent_jax.arena.map import site as map_site
 from webagent_jax.arena.map.data import parse_week
 from webagent_jax.arena.map.network import MODES, SPEEDS
 from webagent_jax.arena.map.places import format_hours
@@ -74,6 +76,13 @@ def test_search_matches_all_words_in_any_order(atlas: SiteClient) -> None:
     assert atlas.get("/category/cafes?town=&open=now").location == "/category/cafes?open=now"
 
 
+def test_search_accepts_any_characters(atlas: SiteClient) -> None:
+    assert "No places found" in atlas.get("/search?q=%00").text
+    assert atlas.get("/search?q=%27").status == 200
+    first = re.findall(r'href="/place/([^"]+)"', atlas.get("/search?q=dunmore").text)[0]
+    assert first == "dunmore"
+
+
 def test_nearby_places_are_sorted_by_distance(atlas: SiteClient) -> None:
     page = atlas.get("/place/alder-falls/nearby?category=banks")
     matches = re.findall(r": ([\d.]+) (k?m)</span>", page.text)
@@ -123,7 +132,14 @@ def test_saved_lists_require_sign_in(atlas: SiteClient, places) -> None:
     atlas.post("/sign-out")
     assert atlas.get("/lists").location == "/sign-in?back=%2Flists"
     assert "Sign in" in atlas.post(f"/place/{places[0]['slug']}/save", list=1).text
-    assert atlas.post("/saved/1/remove").status == 404
+    assert "Sign in" in atlas.post("/saved/1/remove").text
+    assert atlas.get("/saved/1").location == "/sign-in?back=%2Fsaved%2F1"
+
+
+def test_search_field_is_readable() -> None:
+    """Its background is bright, while the header has a bright color of text."""
+    style = (Path(map_site.__file__).parent / "style.css").read_text()
+    assert re.search(r"\.search input \{[^}]*[ ;]color:", style)
 
 
 # --- roads ---------------------------------------------------------------------------------------

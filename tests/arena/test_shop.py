@@ -8,6 +8,7 @@ import pytest
 
 from tests.arena.conftest import SiteClient
 from tests.report.browsing import PHONE, launch_chromium
+from webagent_jax.arena import common
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.task import Data
 
@@ -102,6 +103,64 @@ def test_checkout_creates_order(
     assert "cannot be cancelled" in shop.post(f"/account/orders/{NEXT_ORDER}/cancel").text
 
 
+def test_cart_limits_pieces_of_all_lines(shop: SiteClient, product) -> None:
+    add_to_cart(shop, product, 20)
+    assert "At most 20 per order." in add_to_cart(shop, product, 1).text
+    (number,) = re.findall(r'name="quantity-(\d+)" value="20"', shop.get("/cart").text)
+    assert "was updated" in shop.post("/cart/update", **{f"quantity-{number}": 20}).text
+
+
+def test_cart_and_order_check_stock(
+    server: ArenaServerHandle, world: str, shop: SiteClient, data: Data
+) -> None:
+    sql = "SELECT * FROM product WHERE stock = 2"
+    scarce_product = data["shop"].execute(sql).fetchone()
+    add_to_cart(shop, scarce_product, 2)
+    assert "Only 2 in stock." in add_to_cart(shop, scarce_product, 1).text
+    (number,) = re.findall(r'name="quantity-(\d+)"', shop.get("/cart").text)
+    page = shop.post("/cart/update", **{f"quantity-{number}": 3})
+    assert page.errors == ["Only 2 in stock."]
+    shop.post("/checkout", address=1)
+    # Another customer buys a piece.
+    admin = SiteClient(server, world, "admin")
+    fields = {key: scarce_product[key] for key in ("name", "sku", "brand", "category_id")}
+    admin.post(f"/products/{scarce_product['id']}", **fields, price=1, stock=1, state="Enabled")
+    page = shop.post("/checkout/payment", payment="Credit card")
+    assert "Only 1 in stock." in page.text and "Shopping cart" in page.text
+
+
+def test_cart_survives_sign_in_during_checkout(shop: SiteClient, product) -> None:
+    add_to_cart(shop, product, 15)
+    shop.post("/sign-out")
+    add_to_cart(shop, product, 10)
+    assert shop.get("/checkout").location == "/sign-in?back=%2Fcheckout"
+    user = common.agent_user()
+    page = shop.post("/sign-in", email=user.email, password=user.password, back="/checkout")
+    assert "Continue to Delivery" in page.text
+    assert 'value="20"' in shop.get("/cart").text
+    shop.post("/sign-out")
+    assert "Your cart is empty." in shop.get("/cart").text
+
+
+def test_deleted_address_restarts_checkout(
+    server: ArenaServerHandle, world: str, shop: SiteClient, product
+) -> None:
+    address = {"name": "N", "street": "S", "city": "C", "zip_code": "12345", "phone": "1"}
+    shop.post("/account/addresses/new", **address)
+    ((number,),) = server.rows(world, "shop", "SELECT max(id) FROM address")
+    add_to_cart(shop, product)
+    shop.post("/checkout", address=number)
+    shop.post(f"/account/addresses/{number}/delete")
+    assert "address first" in shop.post("/checkout/payment", payment="Credit card").text
+
+
+def test_email_addresses_are_unique_in_any_case(shop: SiteClient) -> None:
+    fields = {"first": "N", "last": "W", "password": "long enough", "phone": "1"}
+    email = common.agent_user().email.upper()
+    message = "There is an account with this email address already."
+    assert shop.post("/register", email=email, **fields).errors == [message]
+
+
 def test_checkout_steps_cannot_be_skipped(shop: SiteClient, product) -> None:
     assert shop.get("/checkout").location == "/cart"
     add_to_cart(shop, product)
@@ -122,6 +181,9 @@ def test_review_requires_approval(shop: SiteClient, product) -> None:
 def test_account_requires_sign_in(shop: SiteClient, data: Data) -> None:
     shop.post("/sign-out")
     assert shop.get("/account").location == "/sign-in?back=%2Faccount"
+    for path in ("/account/orders/300001/address", "/account/addresses/1", "/checkout/done"):
+        assert shop.get(path).location.startswith("/sign-in"), path
+    assert "Please sign in" in shop.post("/account/details", first="A").text
     error_page = shop.post("/sign-in", email="nora.whitfield@mailbox.example", password="guess")
     assert error_page.errors == ["The email address or the password is wrong."]
     (password,) = data["shop"].execute("SELECT password FROM customer WHERE id = 1").fetchone()

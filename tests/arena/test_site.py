@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
+from tests.arena.conftest import call_asgi
 from webagent_jax.arena.database import Database
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
+from webagent_jax.arena.registry import SITES
 from webagent_jax.arena.server import ArenaApp
 from webagent_jax.arena.site import (
     NotFound,
@@ -50,6 +52,21 @@ def add(request: RequestContext) -> Response:
     return request.redirect("/count", "Added.")
 
 
+@views.get("/mine", signed_in=True)
+def show_account(request: RequestContext) -> Response:
+    return PlainTextResponse(str(request.session.account_id))
+
+
+@views.post("/mine", signed_in=True)
+def change_account(request: RequestContext) -> Response:
+    return PlainTextResponse("changed")
+
+
+@views.get("/filtered")
+def filter_fields(request: RequestContext) -> Response:
+    return request.redirect_without_blanks() or PlainTextResponse(str(request.query))
+
+
 @views.get("/list")
 def list_rows(request: RequestContext) -> Response:
     page = paginate(request, "x", "FROM t ORDER BY x", size=3)
@@ -77,31 +94,15 @@ class AsgiClient:
             database=database,
             views=[views],
             folder=folder,
+            account_id=7,
         )
         self.arena = ArenaApp([site])
         self.world = self.arena.worlds.new()
 
     def __call__(self, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
-        messages: list[dict] = []
-
-        async def receive() -> dict:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: dict) -> None:
-            messages.append(message)
-
-        path, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": query.encode(),
-            "headers": [(b"host", f"small.{self.world.name}.localhost:1".encode())],
-            "server": ("small", 1),
-            "scheme": "http",
-        }
-        asyncio.run(self.arena(scope, receive, send))
-        return messages[0]["status"], messages[1]["body"].decode()
+        host = f"small.{self.world.name}.localhost:1"
+        page = call_asgi(self.arena, host, path, method=method, body=body)
+        return page.status, page.text
 
 
 @pytest.fixture
@@ -110,18 +111,42 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsgiClient:
     return AsgiClient(tmp_path)
 
 
-def test_get_request_cannot_write(client: AsgiClient) -> None:
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        client("GET", "/writes")
+def test_get_request_cannot_write(client: AsgiClient, caplog: pytest.LogCaptureFixture) -> None:
+    assert client("GET", "/writes")[0] == 500 and "readonly" in caplog.text
     assert client("POST", "/add", b"x=1")[0] == 303
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        client("GET", "/writes")
+    caplog.clear()
+    assert client("GET", "/writes")[0] == 500 and "readonly" in caplog.text
+
+
+def test_failed_view_shows_page_in_layout(client: AsgiClient) -> None:
+    status, text = client("POST", "/add", b"y=1")
+    assert status == 500 and "Something went wrong" in text and 'href="/style.css"' in text
+
+
+def test_body_with_invalid_utf8_is_read(client: AsgiClient) -> None:
+    assert client("POST", "/add", b"x=\xff\xfe")[0] == 303
 
 
 def test_failed_post_rolls_back(client: AsgiClient) -> None:
     assert client("POST", "/add", b"x=good")[0] == 303
     assert client("POST", "/add", b"x=bad")[0] == 404
     assert client("GET", "/count") == (200, "8")
+
+
+def test_views_with_signed_in_redirect_without_account(client: AsgiClient) -> None:
+    assert client("GET", "/mine") == (200, "7")
+    client.world.sessions["small"].account_id = None
+    assert client("GET", "/mine") == (303, "")
+    assert client("POST", "/mine") == (303, "")
+    everywhere = ViewRegistry(signed_in=True)
+    everywhere.get("/")(show_account)
+    assert everywhere.entries[0][2] is not show_account
+
+
+def test_redirect_keeps_fields_named_path_and_flash(client: AsgiClient) -> None:
+    assert client("GET", "/filtered?path=a&flash=b&q=")[0] == 303
+    assert not client.world.sessions["small"].flashes
+    assert client("GET", "/filtered?path=a&flash=b") == (200, "path=a&flash=b")
 
 
 def test_integer_too_large_for_the_database_returns_404(client: AsgiClient) -> None:
@@ -170,6 +195,12 @@ def test_form_parses_fields_and_reports_errors() -> None:
         invalid_form.choice("kind", "xy")
         assert set(invalid_form.errors) == {"n", "price", "mail", "kind"}
         assert invalid_form.errors[name] != "This is a required field."
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
+def test_long_words_wrap(site: Site) -> None:
+    style = (site.folder / "style.css").read_text()
+    assert re.search(r"^body \{[^}]* overflow-wrap: anywhere;", style, re.MULTILINE)
 
 
 def test_money_day_and_plural_format_values() -> None:

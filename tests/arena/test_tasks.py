@@ -6,8 +6,11 @@ import collections
 import itertools
 import json
 import random
+import re
 import string
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +25,8 @@ from webagent_jax.arena.task import (
     eval_kind,
     is_hedged,
 )
-from webagent_jax.suites import task_file
+from webagent_jax.suites import arena, task_file
+from webagent_jax.suites.evaluators import SiteState
 from webagent_jax.types import Split
 
 ADDRESSES = {site.task_name: f"http://{site.name}.w1.localhost:1" for site in SITES}
@@ -163,6 +167,69 @@ def test_excluded_options_leave_out_parts_of_the_answer() -> None:
     spec = answer_includes("The Oak", excluding=options)
     assert spec["reference_answers"]["must_exclude"] == ["The Oak Bar", "Elm"]
     assert "must_exclude" not in answer_includes("The Oak", excluding=["Oak"])["reference_answers"]
+
+
+ALTERNATIVES = [
+    # template, text in the references, right answers, wrong answers
+    (
+        "map/hours",
+        "",
+        ("{0}-{1}", "{0}\u2013{1}", "It opens at {0} and closes at {1}.", "between {0} and {1}"),
+        ("{0}", "{0}-23:59"),
+    ),
+    ("shop/order-payment", "Credit card", ("card", "By card."), ("card, bank transfer or cash",)),
+    ("shop/order-payment", "Cash on", ("cash", "In cash."), ("card or cash", "card")),
+    ("shop/order-payment", "Bank", ("Bank transfer",), ("card, bank transfer or in cash",)),
+    ("forum/negative-comments", "", ("{0} comments", "{0}."), ("0 1 2 3 4", "{0} or 99")),
+    ("shop/price", ".00", ("${0}", "{0}.00", "{0} dollars"), ("{0}0", "${0}.50")),
+    ("map/travel-time", "mins", ("{0} min", "{0}min", "min: {0}"), ("{0}", "1{0}min")),
+    ("map/travel-distance", "", ("{0} km", "{0}km"), ("{0}", "1{0}km")),
+]
+
+
+@pytest.mark.parametrize(
+    ("template_name", "mark", "right", "wrong"), ALTERNATIVES, ids=lambda value: str(value)[:24]
+)
+def test_answers_may_have_other_forms(
+    data: Data, template_name: str, mark: str, right: Sequence[str], wrong: Sequence[str]
+) -> None:
+    template = next(template for template in TEMPLATES if template.name == template_name)
+    for item in itertools.islice(selection.generate_tasks([template], data, seed=0), 200):
+        references = item.task.eval["reference_answers"].get("must_include", ["0"])
+        if mark in str(references):
+            break
+    first = references[0].split(" |OR| ")[0].removesuffix(".00")
+    parts = first.split("-")
+
+    def accepts(answer: str) -> bool:
+        # The score of an answer does not depend on the sites.
+        return bool(arena.score(item.task, answer, cast(SiteState, None)))
+
+    assert [accepts(text.format(*parts)) for text in right] == [True] * len(right)
+    assert [accepts(text.format(*parts)) for text in wrong] == [False] * len(wrong)
+
+
+def reference_urls(template_name: str, data: Data) -> list[list[str]]:
+    """Return the accepted addresses of 20 tasks."""
+    template = next(template for template in TEMPLATES if template.name == template_name)
+    items = itertools.islice(selection.generate_tasks([template], data, seed=0), 20)
+    return [item.task.eval["reference_url"].split(" |OR| ") for item in items]
+
+
+def test_price_limit_may_have_dollar_sign_and_cents(data: Data) -> None:
+    for first, *others in reference_urls("shop/under", data):
+        path, _, limit = first.partition("?to=")
+        assert others == [
+            f"{path}?to={text}" for text in (f"%24{limit}", f"{limit}.00", f"%24{limit}.00")
+        ]
+
+
+def test_label_and_state_may_be_filtered_in_either_order(data: Data) -> None:
+    orders = {
+        tuple(re.sub(r"=[^&]+", "", url.partition("?")[2]) for url in urls)
+        for urls in reference_urls("code/issues-labelled", data)
+    }
+    assert orders == {("label",), ("state&label", "label&state")}
 
 
 def webarena_row(item: GeneratedTask) -> dict[str, object]:

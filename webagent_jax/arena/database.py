@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,14 @@ def connect(image: bytes) -> sqlite3.Connection:
     connection.deserialize(image)
     connection.row_factory = sqlite3.Row
     return connection
+
+
+def insert_rows(
+    connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]
+) -> None:
+    """Insert rows with the values of all columns; at least one row."""
+    placeholders = ", ".join("?" * len(rows[0]))
+    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
 
 def connect_read_only(image: bytes) -> sqlite3.Connection:

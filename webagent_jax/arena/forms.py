@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Collection, Mapping
 
+_DAY_FORMATS = ("%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%B %d, %Y")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -61,6 +63,14 @@ class Form:
             self.errors[name] = f"At most {max_cents / 100:,.2f}."
         return amount
 
+    def day(self, name: str, *, required: bool = True) -> str:
+        """Return the day in a field in ISO format; "" without one."""
+        text = self.text(name, required=required, max_chars=20)
+        day = parse_day(text)
+        if text and not day:
+            self.errors[name] = "Enter a day, such as 2023-06-15."
+        return day
+
     def choice(self, name: str, options: Collection[str]) -> str:
         """Return the value of a field, which must be one of `options`."""
         value = self.text(name)
@@ -71,3 +81,13 @@ class Form:
     def is_checked(self, name: str) -> bool:
         """Return whether a check box is checked."""
         return name in self.values
+
+
+def parse_day(text: str) -> str:
+    """Return a day in ISO format, also from 1/31/2023 or Jan 31, 2023; "" for any other text."""
+    for day_format in _DAY_FORMATS:
+        try:
+            return datetime.datetime.strptime(text.strip(), day_format).date().isoformat()
+        except ValueError:
+            continue
+    return ""

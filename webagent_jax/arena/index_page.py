@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import itertools
 import socket
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import jinja2
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
 
 from webagent_jax.arena import selection
@@ -19,11 +20,12 @@ from webagent_jax.arena.registry import SITES, TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.server import ArenaApp
 from webagent_jax.arena.worlds import WorldStore
-from webagent_jax.local_site import make_server
+from webagent_jax.local_site import LOCAL_HOSTS_ONLY, is_same_origin, make_server
 from webagent_jax.types import Split
 from webagent_jax.world_names import hostname
 
 _MAX_TASKS = 40  # tasks that the page lists at once
+_MAX_WORLDS = 50  # worlds that exist at once; the oldest one is deleted
 
 
 def serve_forever(port: int) -> None:
@@ -51,6 +53,7 @@ def make_router(
         tasks_by_split: tasks of the index by split.
         port: port of the server.
     """
+    names: collections.deque[str] = collections.deque()  # worlds that the page created
     # The test tasks are listed first, because the list is cut.
     tasks = list(itertools.chain(tasks_by_split["test"], tasks_by_split["train"]))
     template = jinja2.Environment(
@@ -77,7 +80,12 @@ def make_router(
 
     async def start_world(request: Request) -> Response:
         """Create a world and redirect to a site in it, or to the start page of a task."""
+        if not is_same_origin(request):
+            return PlainTextResponse("The request does not come from the index page.", 403)
         world = worlds.new().name
+        names.append(world)
+        if len(names) > _MAX_WORLDS:
+            worlds.drop(names.popleft())
         urls = {
             f"__{entry.task_name.upper()}__": f"http://{hostname(entry.name, world)}:{port}"
             for entry in SITES
@@ -93,4 +101,7 @@ def make_router(
             target = target.replace(placeholder, url)
         return RedirectResponse(target, 303)
 
-    return Router([Route("/", index), Route("/visit", start_world, methods=["POST"])])
+    return Router(
+        [Route("/", index), Route("/visit", start_world, methods=["POST"])],
+        middleware=[LOCAL_HOSTS_ONLY],
+    )

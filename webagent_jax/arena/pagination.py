@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,7 @@ class WhereClause:
 class Pagination:
     """Page of a list, for `macros.pagination`."""
 
-    rows: Sequence[sqlite3.Row]
+    rows: Sequence[Any]
     total: int  # rows on all pages
     number: int  # number of this page, from 1
     size: int  # rows on a full page
@@ -67,6 +66,7 @@ def paginate(
     arguments: Sequence[Any] = (),
     *,
     size: int,
+    order_arguments: Sequence[Any] = (),
 ) -> Pagination:
     """Return the page of `SELECT columns from_clause` that the query parameter `page` selects.
 
@@ -76,21 +76,36 @@ def paginate(
         request: request with the query parameters.
         columns: SQL of the columns.
         from_clause: SQL from FROM on, ORDER BY included.
-        arguments: values of the placeholders in `from_clause`.
+        arguments: values of the placeholders in `from_clause` before ORDER BY.
         size: rows on a full page.
+        order_arguments: values of the placeholders after ORDER BY.
     """
     # The order has no effect on the count.
     body = from_clause.rpartition(" ORDER BY ")[0] or from_clause
     (total,) = request.db.execute(f"SELECT count(*) {body}", arguments).fetchone()
-    page_text = request.query.get("page", "1")
-    # `int` raises ValueError for a number with thousands of digits.
-    number = int(page_text) if page_text.isdecimal() and len(page_text) < 7 else 1
-    number = min(max(number, 1), max(1, -(-total // size)))
+    number = _page_number(request, total, size)
     rows = request.db.execute(
-        f"SELECT {columns} {from_clause} LIMIT ? OFFSET ?", [*arguments, size, (number - 1) * size]
+        f"SELECT {columns} {from_clause} LIMIT ? OFFSET ?",
+        [*arguments, *order_arguments, size, (number - 1) * size],
     ).fetchall()
+    return Pagination(rows, total, number, size, _page_href(request))
+
+
+def paginate_rows(request: RequestContext, rows: Sequence[Any], *, size: int) -> Pagination:
+    """Return the page of `rows` that the query parameter `page` selects."""
+    number = _page_number(request, len(rows), size)
+    page_rows = rows[(number - 1) * size : number * size]
+    return Pagination(page_rows, len(rows), number, size, _page_href(request))
+
+
+def _page_number(request: RequestContext, total: int, size: int) -> int:
+    text = request.query.get("page", "1")
+    # `int` raises ValueError for a number with thousands of digits.
+    number = int(text) if text.isdecimal() and len(text) < 7 else 1
+    return min(max(number, 1), max(1, -(-total // size)))
+
+
+def _page_href(request: RequestContext) -> str:
     # Links keep the filters; the number of the page is appended last.
     parameters = [(key, value) for key, value in request.query.items() if key != "page" and value]
-    return Pagination(
-        rows, total, number, size, f"{request.path}?{urlencode([*parameters, ('page', '')])}"
-    )
+    return f"{request.path}?{urlencode([*parameters, ('page', '')])}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -95,10 +96,15 @@ class Site:
     def _endpoint(self, view: View, environment: jinja2.Environment) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             # Blank values stay, so that an empty field differs from a missing one.
-            fields = parse_qsl((await request.body()).decode(), keep_blank_values=True)
+            text = (await request.body()).decode(errors="replace")
+            fields = parse_qsl(text, keep_blank_values=True)
             world = request.scope["world"]
             context = RequestContext(self, world, request, dict(fields), environment)
-            return context.dispatch(view)
+            try:
+                return context.dispatch(view)
+            except Exception:  # the other pages stay usable, and the browser can go on to them
+                logging.exception("the page %s has failed", context.path)
+                return context.render("failed.html.j2", 500)
 
         return endpoint
 
@@ -108,25 +114,43 @@ def _raise_not_found(request: RequestContext, path: str) -> Response:
 
 
 class ViewRegistry:
-    """Views of a site, collected by decorators; several modules may share a registry."""
+    """Views of a site, collected by decorators; several modules may share a registry.
 
-    def __init__(self) -> None:
+    A view with `signed_in` redirects to the sign-in page unless an account is signed in.
+
+    Args:
+        signed_in: whether all views require an account.
+    """
+
+    def __init__(self, *, signed_in: bool = False) -> None:
         self.entries: list[tuple[str, str, View]] = []  # method, path, view
+        self._signed_in = signed_in
 
-    def get(self, path: str) -> Callable[[View], View]:
+    def get(self, path: str, *, signed_in: bool = False) -> Callable[[View], View]:
         """Return a decorator that adds a view for GET requests."""
-        return self._register("GET", path)
+        return self._register("GET", path, signed_in)
 
-    def post(self, path: str) -> Callable[[View], View]:
+    def post(self, path: str, *, signed_in: bool = False) -> Callable[[View], View]:
         """Return a decorator that adds a view for POST requests."""
-        return self._register("POST", path)
+        return self._register("POST", path, signed_in)
 
-    def _register(self, method: str, path: str) -> Callable[[View], View]:
+    def _register(self, method: str, path: str, signed_in: bool) -> Callable[[View], View]:
         def add(view: View) -> View:
-            self.entries.append((method, path, view))
+            requires_account = signed_in or self._signed_in
+            entry = (method, path, _require_sign_in(view) if requires_account else view)
+            self.entries.append(entry)
             return view
 
         return add
+
+
+def _require_sign_in(view: View) -> View:
+    def guarded_view(request: RequestContext, **parts: Any) -> Response:
+        if not request.session.account_id:
+            return request.redirect_to_sign_in()
+        return view(request, **parts)
+
+    return guarded_view
 
 
 class RequestContext:
@@ -215,8 +239,11 @@ class RequestContext:
         )
         return HTMLResponse(text, status, headers=_UNCACHED)
 
-    def redirect(self, path: str, flash: str = "", **query: Any) -> Response:
-        """Redirect to a path of this site with GET, and show `flash` there."""
+    def redirect(self, path: str, flash: str = "", /, **query: Any) -> Response:
+        """Redirect to a path of this site with GET, and show `flash` there.
+
+        The first arguments are positional, because a query may have the fields "path" and "flash".
+        """
         if flash:
             self.flash(flash)
         # Status 303 makes the browser send a GET, so that a reload does not post again.
@@ -231,6 +258,12 @@ class RequestContext:
         """Sign in and redirect to the page before the sign-in page, or to `home` without one."""
         self.session.account_id = account_id
         return self.redirect(self.return_path(home), "Welcome back.")
+
+    def sign_out(self, home: str) -> Response:
+        """Sign out, forget pending inputs, and redirect to `home`."""
+        self.session.account_id = None
+        self.session.pending_inputs.clear()
+        return self.redirect(home, "You are signed out.")
 
     def return_path(self, default: str) -> str:
         """Return the path of this site in the form field "back", or `default` without one."""
@@ -276,6 +309,11 @@ def format_day(iso: str) -> str:
 def format_time(iso: str) -> str:
     """Return an ISO time as text: 2023-06-05 09:30:00 gives Jun 5, 2023, 09:30."""
     return f"{format_day(iso)}, {iso[11:16]}"
+
+
+def to_slug(name: str) -> str:
+    """Return a name as it appears in addresses: Frying Pan gives frying-pan."""
+    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def pluralize(count: int, singular: str, plural_noun: str = "") -> str:

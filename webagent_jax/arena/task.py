@@ -25,6 +25,9 @@ EvalKind = Literal["answer", "address", "page", "unachievable"]
 Data = Mapping[str, sqlite3.Connection]
 """Seed databases by name, from which tasks are drawn and answers are computed."""
 
+Slots = Mapping[str, str]
+"""Values of the slots in the phrasings of a template, by name."""
+
 EvalSpec = dict[str, Any]
 
 _OR = " |OR| "
@@ -40,7 +43,7 @@ _SMALL_NUMBER = re.compile(r"\d\d?")
 class TaskInstance:
     """Instance of a template, drawn at random."""
 
-    slots: Mapping[str, str]  # values of the slots in the phrasings
+    slots: Slots
     eval: EvalSpec
 
 
@@ -58,7 +61,7 @@ class TaskTemplate:
     phrasings: tuple[str, ...]  # at least five intents, with the slots in braces
     # Draws an instance; None if the draw gives no suitable task.
     sample: Callable[[Data, random.Random], TaskInstance | None]
-    expert: Callable[[Mapping[str, str], Observation], Expert]
+    expert: Callable[[Slots, Observation], Expert]
 
     @property
     def group(self) -> str:
@@ -66,7 +69,7 @@ class TaskTemplate:
         return self.name.partition("/")[0]
 
 
-ExpertFactory = Callable[[Mapping[str, str], Observation], Expert]
+ExpertFactory = Callable[[Slots, Observation], Expert]
 
 
 class TemplateRegistry(list[TaskTemplate]):

@@ -24,8 +24,6 @@ from absl import logging
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -33,7 +31,7 @@ from starlette.staticfiles import StaticFiles
 
 from webagent_jax.config import ConfigError
 from webagent_jax.cpu_priority import lower_priority
-from webagent_jax.local_site import make_server
+from webagent_jax.local_site import LOCAL_HOSTS_ONLY, is_same_origin, make_server
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
 from webagent_jax.report.run_list import ListedRun
 from webagent_jax.report.send_again import BusyError, PromptEdit, PromptSender, StepId
@@ -241,8 +239,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
         return _json_response(work)
 
     async def send_prompt(request: Request) -> Response:
-        # Another website can make the browser send a POST, with the site's own Origin.
-        if request.headers.get("origin") != f"http://{request.headers['host']}":
+        if not is_same_origin(request):
             return _json({"error": "the request does not come from a page of this server"}, 403)
         body = bytearray()
         async for chunk in request.stream():
@@ -271,8 +268,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
             Route("/runs/{name:path}/report/{file:path}", report_file),
         ],
         exception_handlers={404: not_found},
-        # A website whose name resolves to this machine has another Host.
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])],
+        middleware=[LOCAL_HOSTS_ONLY],
     )
 
 

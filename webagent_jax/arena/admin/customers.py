@@ -8,15 +8,14 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import (
     ROWS_PER_PAGE,
-    StaffViews,
     optional_choice,
     redirect_to_canonical,
 )
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import RequestContext
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 
 GROUPS = ("General", "Wholesale", "Retailer")
 
@@ -125,7 +124,8 @@ def _read_values(request: RequestContext, form: Form, number: int) -> dict[str, 
         "customer_group": form.choice("customer_group", GROUPS),
         "newsletter": int(form.is_checked("newsletter")),
     }
-    if request.value("SELECT 1 FROM customer WHERE email = ? AND id != ?", values["email"], number):
+    email_sql = "SELECT 1 FROM customer WHERE email = ? COLLATE NOCASE AND id != ?"
+    if request.value(email_sql, values["email"], number):
         form.errors["email"] = "There is a customer with this email address already."
     return values
 

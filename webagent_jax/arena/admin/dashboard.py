@@ -6,11 +6,10 @@ from starlette.responses import Response
 
 from webagent_jax.arena import common
 from webagent_jax.arena.admin.reports import LOW_STOCK_LIMIT, bestsellers_since
-from webagent_jax.arena.admin.staff_views import StaffViews
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 public_views = ViewRegistry()  # views without sign-in
 
 
@@ -24,7 +23,9 @@ def dashboard(request: RequestContext) -> Response:
     pending = {
         "ship": request.value("SELECT count(*) FROM purchase WHERE status = 'Processing'"),
         "reviews": request.value("SELECT count(*) FROM review WHERE status = 'Pending'"),
-        "stock": request.value("SELECT count(*) FROM product WHERE stock < ?", LOW_STOCK_LIMIT),
+        "stock": request.value(
+            "SELECT count(*) FROM product WHERE active AND stock < ?", LOW_STOCK_LIMIT
+        ),
     }
     months = request.rows(
         "SELECT substr(placed, 1, 7) AS interval, sum(total) AS revenue FROM purchase"
@@ -60,5 +61,4 @@ def sign_in(request: RequestContext) -> Response:
 
 @public_views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account_id = None
-    return request.redirect("/sign-in", "You are signed out.")
+    return request.sign_out("/sign-in")

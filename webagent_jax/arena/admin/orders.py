@@ -11,7 +11,6 @@ from starlette.responses import Response
 from webagent_jax.arena.admin.data import CARRIERS, REFUND_REASONS
 from webagent_jax.arena.admin.staff_views import (
     ROWS_PER_PAGE,
-    StaffViews,
     add_date_range,
     optional_choice,
     redirect_to_canonical,
@@ -20,9 +19,9 @@ from webagent_jax.arena.admin.staff_views import (
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.shop.policies import STATUSES
-from webagent_jax.arena.site import NotFound, RequestContext, format_money
+from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry, format_money
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 
 SORTS = {
     "": ("Newest first", "id DESC"),

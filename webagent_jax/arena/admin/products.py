@@ -9,16 +9,14 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import (
     ROWS_PER_PAGE,
-    StaffViews,
     optional_choice,
     redirect_to_canonical,
 )
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.shop.product_catalog import slug
-from webagent_jax.arena.site import RequestContext
+from webagent_jax.arena.site import RequestContext, ViewRegistry, to_slug
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 
 SORTS = {
     "": ("Newest first", "id DESC"),
@@ -108,7 +106,7 @@ def add_product(request: RequestContext) -> Response:
         return _product_page(request, None, department["id"], form)
     category = request.row("SELECT * FROM category WHERE id = ?", values["category_id"])
     values |= {
-        "slug": slug(values["name"]),
+        "slug": to_slug(values["name"]),
         "kind": category["name"],
         "features": "",
         "option_name": "Choice",
@@ -143,7 +141,9 @@ def _read_values(request: RequestContext, form: Form, number: int) -> dict[str, 
     name, sku = form.text("name", max_chars=80), form.text("sku", max_chars=20)
     if sku and not re.fullmatch(r"[A-Z0-9-]+", sku):
         form.errors["sku"] = "Capital letters, digits and hyphens only."
-    for column, value in (("name", name), ("sku", sku), ("slug", slug(name))):
+    if name and not to_slug(name):
+        form.errors["name"] = "A name needs a letter or a digit."
+    for column, value in (("name", name), ("sku", sku), ("slug", to_slug(name))):
         if request.value(f"SELECT 1 FROM product WHERE {column} = ? AND id != ?", value, number):
             field = "sku" if column == "sku" else "name"
             form.errors[field] = "There is a product with this one already."

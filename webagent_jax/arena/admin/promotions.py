@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE, StaffViews, read_day
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
-from webagent_jax.arena.site import RequestContext
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 
 
 def promotion_state(promotion: Any, today: str) -> str:
@@ -106,8 +106,8 @@ def _read_values(request: RequestContext, form: Form, number: int) -> dict[str, 
         "code": form.text("code", max_chars=20).upper(),
         "percent": form.integer("percent", 1, 90),
         "minimum": form.cents("minimum"),
-        "starts": read_day(form, "starts"),
-        "ends": read_day(form, "ends"),
+        "starts": form.day("starts"),
+        "ends": form.day("ends"),
         "active": int(form.is_checked("active")),
     }
     if values["code"] and not re.fullmatch(r"[A-Z0-9]+", str(values["code"])):

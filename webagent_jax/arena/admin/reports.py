@@ -12,18 +12,16 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import (
     ROWS_PER_PAGE,
-    StaffViews,
     add_date_range,
     optional_choice,
-    paginate_rows,
     redirect_to_canonical,
 )
 from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import RequestContext, format_day
+from webagent_jax.arena.pagination import WhereClause, paginate, paginate_rows
+from webagent_jax.arena.site import RequestContext, ViewRegistry, format_day
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 
 LOW_STOCK_LIMIT = 10  # stock below this number of pieces is low
 NUM_BESTSELLERS = 5  # per interval
@@ -54,7 +52,7 @@ def bestsellers(request: RequestContext) -> Response:
         "bestsellers.html.j2",
         form=form,
         interval_length=interval_length,
-        pagination=paginate_rows(request, rows),
+        pagination=paginate_rows(request, rows, size=ROWS_PER_PAGE),
     )
 
 
@@ -97,7 +95,7 @@ def sales(request: RequestContext) -> Response:
         "sales.html.j2",
         form=form,
         interval_length=interval_length,
-        pagination=paginate_rows(request, rows),
+        pagination=paginate_rows(request, rows, size=ROWS_PER_PAGE),
         totals=_find_sales(request, condition, "'Total'") if rows else [],
         bars=rows if 1 < len(rows) < 200 else [],
     )
@@ -141,7 +139,9 @@ def customers(request: RequestContext) -> Response:
         *condition.arguments,
     )
     return request.render(
-        "best_customers.html.j2", form=form, pagination=paginate_rows(request, rows)
+        "best_customers.html.j2",
+        form=form,
+        pagination=paginate_rows(request, rows, size=ROWS_PER_PAGE),
     )
 
 
@@ -157,7 +157,9 @@ def coupons(request: RequestContext) -> Response:
         " GROUP BY coupon ORDER BY uses DESC, coupon",
         *condition.arguments,
     )
-    return request.render("coupons.html.j2", form=form, pagination=paginate_rows(request, rows))
+    return request.render(
+        "coupons.html.j2", form=form, pagination=paginate_rows(request, rows, size=ROWS_PER_PAGE)
+    )
 
 
 @views.get("/reports/low-stock")

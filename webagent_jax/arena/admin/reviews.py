@@ -8,15 +8,14 @@ from starlette.responses import Response
 
 from webagent_jax.arena.admin.staff_views import (
     ROWS_PER_PAGE,
-    StaffViews,
     optional_choice,
     redirect_to_canonical,
 )
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
-from webagent_jax.arena.site import RequestContext
+from webagent_jax.arena.site import RequestContext, ViewRegistry
 
-views = StaffViews()
+views = ViewRegistry(signed_in=True)
 
 STATUSES = ("Pending", "Approved", "Rejected")
 
@@ -31,8 +30,8 @@ def reviews(request: RequestContext) -> Response:
     condition.add_words("name || ' ' || nickname", form.text("q", required=False))
     if status := optional_choice(form, "status", STATUSES):
         condition.add("review.status = ?", status)
-    if stars := optional_choice(form, "stars", "54321"):
-        condition.add("stars = ?", int(stars))
+    if stars := optional_choice(form, "stars", tuple("54321")):
+        condition.add("stars = ?", stars)
     from_clause = f"{_FROM} WHERE {condition.sql} ORDER BY review.id DESC"
     columns = "review.id, title, nickname, stars, written, review.status, product.name"
     pagination = paginate(request, columns, from_clause, condition.arguments, size=ROWS_PER_PAGE)

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from webagent_jax.arena import random_data
-from webagent_jax.arena.code.sample_projects import Team, insert, pluralize, slug
+from webagent_jax.arena.code.sample_projects import Team, pluralize
 from webagent_jax.arena.common import NOW
+from webagent_jax.arena.database import insert_rows
+from webagent_jax.arena.site import to_slug
 
 AGENT_USER_ID = 1  # user id of the agent's account
 
@@ -101,7 +103,7 @@ def _fill_commits(connection: sqlite3.Connection, writer: _TextSampler, size: in
             changed_paths = ["docs/usage.md"]
         author = rng.choice(authors)
         _commit(connection, writer, author, ("main", title, time, changed_paths))
-    insert(connection, "branch", [(team.id, "main", times[-1].isoformat(" "), 1)])
+    insert_rows(connection, "branch", [(team.id, "main", times[-1].isoformat(" "), 1)])
     for stem in rng.sample(("experiment", "next", "cleanup", "docs-rewrite", "async", "v2"), 3):
         name = f"{stem}-{rng.choice(team.plan.nouns)}"
         time = writer.sample_time(NOW - datetime.timedelta(60), end)
@@ -111,7 +113,7 @@ def _fill_commits(connection: sqlite3.Connection, writer: _TextSampler, size: in
             rng.choice(authors),
             (name, writer.sample_text(writer.words["commits"]), time, rng.sample(code, 1)),
         )
-        insert(connection, "branch", [(team.id, name, time.isoformat(" "), 0)])
+        insert_rows(connection, "branch", [(team.id, name, time.isoformat(" "), 0)])
 
 
 def _commit(
@@ -131,7 +133,7 @@ def _commit(
         num_added = lines if title == "First version" else writer.rng.randint(1, 8)
         num_removed = 0 if title == "First version" else writer.rng.randint(0, 6)
         changes.append((number, path, start, num_added, num_removed))
-    insert(connection, "revision_file", changes)
+    insert_rows(connection, "revision_file", changes)
 
 
 def _fill_milestones(connection: sqlite3.Connection, writer: _TextSampler) -> list[tuple[int, str]]:
@@ -186,7 +188,9 @@ def _fill_issues(
             f"INSERT INTO issue VALUES ({', '.join('?' * 12)})", (*facts, *times)
         ).lastrowid
         label_names = {kind, *rng.sample(("help wanted", "good first issue"), rng.random() < 0.25)}
-        insert(connection, "issue_label", [(issue, labels[name]) for name in sorted(label_names)])
+        insert_rows(
+            connection, "issue_label", [(issue, labels[name]) for name in sorted(label_names)]
+        )
         _fill_comments(connection, writer, (issue, None), created)
 
 
@@ -221,7 +225,7 @@ def _fill_requests(connection: sqlite3.Connection, writer: _TextSampler, size: i
         age = (NOW - created).days
         is_open = rng.random() < (0.6 if age < 60 else 0.15)
         state = "open" if is_open else rng.choices(("merged", "closed"), (85, 15))[0]
-        source = slug(title)
+        source = to_slug(title)
         author = rng.choice(authors)
         reviewer = rng.choice(reviewers) if rng.random() < 0.75 else None
         updated = min(created + datetime.timedelta(rng.randint(0, 12)), NOW).isoformat(" ")
@@ -233,11 +237,11 @@ def _fill_requests(connection: sqlite3.Connection, writer: _TextSampler, size: i
         changed_paths = rng.sample(code, min(len(code), rng.randint(1, 2)))
         _commit(connection, writer, author, (source, title, created, changed_paths))
         if state == "open":
-            insert(connection, "branch", [(team.id, source, updated, 0)])
+            insert_rows(connection, "branch", [(team.id, source, updated, 0)])
         approvers = [user for user in team.members if user not in (author, AGENT_USER_ID)]
         approvals = rng.sample(approvers, rng.choice((0, 0, 1, 2) if is_open else (1, 2)))
         if approvals and state != "closed":
-            insert(connection, "approval", [(request, user) for user in sorted(approvals)])
+            insert_rows(connection, "approval", [(request, user) for user in sorted(approvals)])
         _fill_comments(connection, writer, (None, request), created)
 
 
@@ -261,4 +265,4 @@ def _fill_to_dos(connection: sqlite3.Connection) -> None:
     for number, author, created in requests:
         rows.append((AGENT_USER_ID, author, "asked you to review", None, number, created))
     rows.sort(key=lambda row: row[-1])
-    insert(connection, "to_do", [(None, *row, int(i < 3)) for i, row in enumerate(rows)])
+    insert_rows(connection, "to_do", [(None, *row, int(i < 3)) for i, row in enumerate(rows)])

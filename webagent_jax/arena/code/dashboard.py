@@ -18,6 +18,8 @@ from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
 
+TO_DOS_PER_PAGE = 6
+
 LANGUAGES = ("C", "Go", "Python", "Rust", "TypeScript")
 SORTS = {
     "updated": ("Last updated", "active DESC"),
@@ -49,8 +51,7 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account_id = None
-    return request.redirect("/explore", "You are signed out.")
+    return request.sign_out("/explore")
 
 
 @views.get("/")
@@ -65,7 +66,7 @@ def my_projects(request: RequestContext) -> Response:
     )
 
 
-@views.get("/starred")
+@views.get("/starred", signed_in=True)
 def starred(request: RequestContext) -> Response:
     return _render_projects(
         request,
@@ -105,10 +106,8 @@ def _render_projects(request: RequestContext, heading: str, where: str, side: st
     )
 
 
-@views.get("/issues")
+@views.get("/issues", signed_in=True)
 def my_issues(request: RequestContext) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     from_clause = (
         "FROM issue JOIN project ON project.id = project_id JOIN namespace"
         " ON namespace.id = namespace_id WHERE assignee_id = ? AND state = 'open'"
@@ -123,11 +122,9 @@ def my_issues(request: RequestContext) -> Response:
     )
 
 
-@views.get("/merge-requests")
+@views.get("/merge-requests", signed_in=True)
 def my_requests(request: RequestContext) -> Response:
     """Show the open merge requests by the account, or those with the account as reviewer."""
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     is_reviewer = request.query.get("role") == "reviewer"
     column = "reviewer_id" if is_reviewer else "author_id"
     from_clause = (
@@ -147,10 +144,8 @@ def my_requests(request: RequestContext) -> Response:
 # --- to-dos --------------------------------------------------------------------------------------
 
 
-@views.get("/to-dos")
+@views.get("/to-dos", signed_in=True)
 def to_dos(request: RequestContext) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     is_done = request.query.get("state") == "done"
     from_clause = (
         "FROM to_do JOIN user ON user.id = to_do.author_id"
@@ -167,12 +162,16 @@ def to_dos(request: RequestContext) -> Response:
         " iif(issue_id IS NULL, 'merge-requests', 'issues') AS kind"
     )
     pagination = paginate(
-        request, columns, from_clause, [account_id(request), int(is_done)], size=6
+        request,
+        columns,
+        from_clause,
+        [account_id(request), int(is_done)],
+        size=TO_DOS_PER_PAGE,
     )
     return request.render("to_dos.html.j2", pagination=pagination, is_done=is_done)
 
 
-@views.post("/to-dos/done")
+@views.post("/to-dos/done", signed_in=True)
 def to_do_done(request: RequestContext) -> Response:
     request.execute(
         "UPDATE to_do SET done = 1 WHERE id = ? AND user_id = ?",
@@ -181,7 +180,7 @@ def to_do_done(request: RequestContext) -> Response:
     return request.redirect("/to-dos", "The to-do is done.")
 
 
-@views.post("/to-dos/all-done")
+@views.post("/to-dos/all-done", signed_in=True)
 def all_done(request: RequestContext) -> Response:
     request.execute("UPDATE to_do SET done = 1 WHERE user_id = ?", account_id(request))
     return request.redirect("/to-dos", "All to-dos are done.")
@@ -238,15 +237,13 @@ def search(request: RequestContext) -> Response:
 # --- profile of the account ----------------------------------------------------------------------
 
 
-@views.get("/profile")
+@views.get("/profile", signed_in=True)
 def profile_form(request: RequestContext) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     user = request.row("SELECT * FROM user WHERE id = ?", account_id(request))
     return request.render("profile.html.j2", form=Form({**user}))
 
 
-@views.post("/profile")
+@views.post("/profile", signed_in=True)
 def profile(request: RequestContext) -> Response:
     form = Form(request.form)
     values = [form.text("name", max_chars=60)]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.code import activity_data, sample_projects
-from webagent_jax.arena.code.sample_projects import Team, insert
+from webagent_jax.arena.code.sample_projects import Team
 from webagent_jax.arena.common import TODAY, Person
-from webagent_jax.arena.database import Database
+from webagent_jax.arena.database import Database, insert_rows
 
 NUM_USERS = 220
 FIRST_GROUP_ID = (
@@ -47,14 +47,14 @@ def _fill_users(connection: sqlite3.Connection, people: Sequence[Person]) -> Non
         columns = (person.id, person.username, person.name, person.email, person.password)
         users.append((*columns, rng.choice(bios), person.city.name, "", join_date))
         spaces.append((person.id, person.username, person.name, person.id, "", "public", join_date))
-    insert(connection, "user", users)
-    insert(connection, "namespace", spaces)
+    insert_rows(connection, "user", users)
+    insert_rows(connection, "namespace", spaces)
     follows = {
         (follower.id, rng.choice(people).id)
         for follower in people
         for _ in range(rng.randint(0, 5))
     }
-    insert(connection, "follow", sorted(pair for pair in follows if pair[0] != pair[1] != 1))
+    insert_rows(connection, "follow", sorted(pair for pair in follows if pair[0] != pair[1] != 1))
 
 
 def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> list[Team]:
@@ -80,9 +80,9 @@ def _fill_projects(connection: sqlite3.Connection, people: Sequence[Person]) -> 
                 "public",
                 created_day,
             )
-            insert(connection, "namespace", [row])
+            insert_rows(connection, "namespace", [row])
             group_rows = [(row[0], user, role) for user, role in groups[plan.path][1].items()]
-            insert(connection, "group_member", group_rows)
+            insert_rows(connection, "group_member", group_rows)
             continue
         if plan.owner in groups:
             space, members = groups[plan.owner][0], dict(groups[plan.owner][1])
@@ -116,7 +116,7 @@ def _fill_project(
     plan, created = team.plan, team.created.isoformat(" ")
     facts = (plan.visibility, plan.language, plan.license, plan.topics, None, created, created)
     row = (team.id, space, plan.name, plan.slug, plan.description, *facts, 0, 0)
-    insert(connection, "project", [row])
+    insert_rows(connection, "project", [row])
     roles = []
     for user, role in team.members.items():
         owner_join_date = created[:10] if role == "Owner" else None
@@ -124,9 +124,9 @@ def _fill_project(
             rng.randrange((TODAY - team.created.date()).days)
         )
         roles.append((team.id, user, role, owner_join_date or join_time.date().isoformat()))
-    insert(connection, "member", roles)
+    insert_rows(connection, "member", roles)
     files = [(None, team.id, path, team.paths[path]) for path in sorted(team.paths)]
-    insert(connection, "file", files)
+    insert_rows(connection, "file", files)
 
 
 def _fill_stars(connection: sqlite3.Connection, teams: Sequence[Team]) -> None:
@@ -140,7 +140,7 @@ def _fill_stars(connection: sqlite3.Connection, teams: Sequence[Team]) -> None:
         count = round(190 / (rank / 6 + 1)) + rng.randint(0, 4)
         rows += [(user, team.id) for user in sorted(rng.sample(users, count))]
     rows += [(1, team.id) for team in rng.sample(visible_teams, 4)]
-    insert(connection, "star", rows)
+    insert_rows(connection, "star", rows)
     connection.execute(
         "UPDATE project SET stars = (SELECT count(*) FROM star WHERE project_id = project.id)"
     )

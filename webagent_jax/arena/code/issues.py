@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import sqlite3
 from typing import Any
 
@@ -102,11 +101,9 @@ def _find_issue(request: RequestContext, project: Any, number: int) -> sqlite3.R
     return request.row(sql, project["id"], number)
 
 
-@views.get("/{owner}/{slug}/issues/new")
+@views.get("/{owner}/{slug}/issues/new", signed_in=True)
 def new_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     context: dict[str, Any] = {
         "form": Form(),
         "choices": _read_choices(request, project),
@@ -138,7 +135,7 @@ def _can_edit(request: RequestContext, project: Any, row: Any) -> bool:
     return has_role(project, "Reporter") or row["author_id"] == account_id(request)
 
 
-@views.get("/{owner}/{slug}/issues/{number:int}/edit")
+@views.get("/{owner}/{slug}/issues/{number:int}/edit", signed_in=True)
 def edit_form(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_issue(request, project, number)
@@ -158,15 +155,13 @@ def edit_form(request: RequestContext, owner: str, slug: str, number: int) -> Re
     )
 
 
-@views.post("/{owner}/{slug}/issues/new")
+@views.post("/{owner}/{slug}/issues/new", signed_in=True)
 def create(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     return _save(request, project, None)
 
 
-@views.post("/{owner}/{slug}/issues/{number:int}/edit")
+@views.post("/{owner}/{slug}/issues/{number:int}/edit", signed_in=True)
 def edit(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_issue(request, project, number)
@@ -179,11 +174,9 @@ def _save(request: RequestContext, project: Any, row: Any) -> Response:
     form, choices = Form(request.form), _read_choices(request, project)
     title = form.text("title", max_chars=160)
     body = form.text("body", required=False, max_chars=4000)
-    due = form.text("due", required=False)
+    due = form.day("due", required=False)
     labels = [label for label in choices["labels"] if form.is_checked(f"label-{label['id']}")]
     assignee, milestone = form.values.get("assignee", ""), form.values.get("milestone", "")
-    if due and not is_day(due):
-        form.errors["due"] = "Enter a day as 2023-06-30."
     if assignee and assignee not in {str(member["id"]) for member in choices["members"]}:
         form.errors["assignee"] = "Choose a member of the project."
     if milestone and milestone not in {str(entry["id"]) for entry in choices["milestones"]}:
@@ -216,22 +209,14 @@ def _save(request: RequestContext, project: Any, row: Any) -> Response:
     return request.redirect(f"/{project['path']}/issues/{number}", message)
 
 
-def is_day(text: str) -> bool:
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-@views.post("/{owner}/{slug}/issues/{number:int}/comment")
+@views.post("/{owner}/{slug}/issues/{number:int}/comment", signed_in=True)
 def comment(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_issue(request, project, number)
     return add_comment(request, "issue", row, f"/{project['path']}/issues/{number}")
 
 
-@views.post("/{owner}/{slug}/issues/{number:int}/state")
+@views.post("/{owner}/{slug}/issues/{number:int}/state", signed_in=True)
 def change_state(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_issue(request, project, number)

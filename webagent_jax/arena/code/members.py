@@ -6,14 +6,19 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code import sample_projects
 from webagent_jax.arena.code.data import ROLES
 from webagent_jax.arena.code.permissions import VISIBILITIES, deny_access, find_project, has_role
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
-from webagent_jax.arena.site import RequestContext, ViewRegistry
+from webagent_jax.arena.site import RequestContext, ViewRegistry, to_slug
 
 views = ViewRegistry()
+
+_CHILD_TABLES = {  # tables whose rows belong to a row of a project
+    "issue": ("comment", "to_do", "issue_label"),
+    "merge_request": ("comment", "to_do", "approval"),
+    "revision": ("revision_file",),
+}
 
 
 @views.get("/{owner}/{slug}/members")
@@ -29,7 +34,7 @@ def members(request: RequestContext, owner: str, slug: str) -> Response:
     return request.render("members.html.j2", project=project, pagination=pagination, **context)
 
 
-@views.get("/{owner}/{slug}/members/invite")
+@views.get("/{owner}/{slug}/members/invite", signed_in=True)
 def invite_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Maintainer"):
@@ -39,7 +44,7 @@ def invite_form(request: RequestContext, owner: str, slug: str) -> Response:
     )
 
 
-@views.post("/{owner}/{slug}/members/invite")
+@views.post("/{owner}/{slug}/members/invite", signed_in=True)
 def invite(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Maintainer"):
@@ -75,7 +80,7 @@ def read_invitation(request: RequestContext, form: Form) -> tuple[Any, str]:
     return (rows[0] if rows else None), role
 
 
-@views.get("/{owner}/{slug}/members/{user:int}")
+@views.get("/{owner}/{slug}/members/{user:int}", signed_in=True)
 def member(request: RequestContext, owner: str, slug: str, user: int) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Maintainer"):
@@ -89,7 +94,7 @@ def member(request: RequestContext, owner: str, slug: str, user: int) -> Respons
     return request.render("member.html.j2", project=project, member=row, **context)
 
 
-@views.post("/{owner}/{slug}/members/{user:int}/role")
+@views.post("/{owner}/{slug}/members/{user:int}/role", signed_in=True)
 def change_role(request: RequestContext, owner: str, slug: str, user: int) -> Response:
     project = find_project(request, owner, slug)
     role = request.form.get("role", "")
@@ -104,7 +109,7 @@ def change_role(request: RequestContext, owner: str, slug: str, user: int) -> Re
     return request.redirect(path, "The role was changed.")
 
 
-@views.post("/{owner}/{slug}/members/{user:int}/remove")
+@views.post("/{owner}/{slug}/members/{user:int}/remove", signed_in=True)
 def remove(request: RequestContext, owner: str, slug: str, user: int) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Maintainer"):
@@ -126,7 +131,7 @@ def _is_last_owner(request: RequestContext, project: Any, user: int) -> bool:
 # --- settings ------------------------------------------------------------------------------------
 
 
-@views.get("/{owner}/{slug}/settings")
+@views.get("/{owner}/{slug}/settings", signed_in=True)
 def settings_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Maintainer"):
@@ -146,7 +151,7 @@ def _render_settings(
     return request.render("settings.html.j2", status, project=project, **context)
 
 
-@views.post("/{owner}/{slug}/settings")
+@views.post("/{owner}/{slug}/settings", signed_in=True)
 def settings(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Maintainer"):
@@ -156,7 +161,7 @@ def settings(request: RequestContext, owner: str, slug: str) -> Response:
     description = form.text("description", required=False)
     topics = form.text("topics", required=False)
     visibility = form.choice("visibility", VISIBILITIES)
-    if name and not sample_projects.slug(name):
+    if name and not to_slug(name):
         form.errors["name"] = "A name needs a letter or a digit."
     if form.errors:
         return _render_settings(request, project, form, 422)
@@ -167,7 +172,7 @@ def settings(request: RequestContext, owner: str, slug: str) -> Response:
     return request.redirect(f"/{project['path']}", "The settings were saved.")
 
 
-@views.get("/{owner}/{slug}/delete")
+@views.get("/{owner}/{slug}/delete", signed_in=True)
 def delete_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Owner"):
@@ -175,7 +180,7 @@ def delete_form(request: RequestContext, owner: str, slug: str) -> Response:
     return request.render("delete.html.j2", project=project, form=Form())
 
 
-@views.post("/{owner}/{slug}/delete")
+@views.post("/{owner}/{slug}/delete", signed_in=True)
 def delete(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Owner"):
@@ -184,13 +189,15 @@ def delete(request: RequestContext, owner: str, slug: str) -> Response:
     if form.text("confirm") != project["path"]:
         form.errors["confirm"] = f"Type {project['path']} to confirm."
         return request.render("delete.html.j2", 422, project=project, form=form)
-    ids_sql = "(SELECT id FROM {} WHERE project_id = ?)"
-    for table in ("issue", "merge_request"):
-        for child in ("comment", "to_do"):
-            request.execute(
-                f"DELETE FROM {child} WHERE {table}_id IN {ids_sql.format(table)}", project["id"]
-            )
-    for table in ("issue", "merge_request", "member", "file", "branch", "revision", "star"):
+    # Nothing may remain, because later rows get the same ids.
+    for table, children in _CHILD_TABLES.items():
+        ids_sql = f"(SELECT id FROM {table} WHERE project_id = ?)"
+        for child in children:
+            request.execute(f"DELETE FROM {child} WHERE {table}_id IN {ids_sql}", project["id"])
         request.execute(f"DELETE FROM {table} WHERE project_id = ?", project["id"])
+    for table in ("member", "file", "branch", "star", "milestone", "label"):
+        request.execute(f"DELETE FROM {table} WHERE project_id = ?", project["id"])
+    request.execute("UPDATE project SET forks = forks - 1 WHERE id = ?", project["forked_from"])
+    request.execute("UPDATE project SET forked_from = NULL WHERE forked_from = ?", project["id"])
     request.execute("DELETE FROM project WHERE id = ?", project["id"])
     return request.redirect("/", f"The project {project['name']} was deleted.")

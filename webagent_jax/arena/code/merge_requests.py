@@ -61,7 +61,7 @@ def _find_request(request: RequestContext, project: Any, number: int) -> sqlite3
     return request.row(f"SELECT {_COLUMNS} {_REQUESTS} AND number = ?", project["id"], number)
 
 
-@views.get("/{owner}/{slug}/merge-requests/new")
+@views.get("/{owner}/{slug}/merge-requests/new", signed_in=True)
 def new_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -82,7 +82,7 @@ def _read_choices(request: RequestContext, project: Any) -> dict[str, Any]:
     return {"branches": [row["name"] for row in branches], "members": members(request, project)}
 
 
-@views.post("/{owner}/{slug}/merge-requests/new")
+@views.post("/{owner}/{slug}/merge-requests/new", signed_in=True)
 def create(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -152,14 +152,14 @@ def request_changes(request: RequestContext, owner: str, slug: str, number: int)
     return request.render("changes.html.j2", project=project, merge_request=row, files=files)
 
 
-@views.post("/{owner}/{slug}/merge-requests/{number:int}/comment")
+@views.post("/{owner}/{slug}/merge-requests/{number:int}/comment", signed_in=True)
 def comment(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_request(request, project, number)
     return add_comment(request, "merge_request", row, f"/{project['path']}/merge-requests/{number}")
 
 
-@views.post("/{owner}/{slug}/merge-requests/{number:int}/approve")
+@views.post("/{owner}/{slug}/merge-requests/{number:int}/approve", signed_in=True)
 def approve(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_request(request, project, number)
@@ -174,7 +174,7 @@ def approve(request: RequestContext, owner: str, slug: str, number: int) -> Resp
     return request.redirect(path, "You approved this merge request.")
 
 
-@views.post("/{owner}/{slug}/merge-requests/{number:int}/merge")
+@views.post("/{owner}/{slug}/merge-requests/{number:int}/merge", signed_in=True)
 def merge(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     """Merge the source branch into the target and remove it."""
     project = find_project(request, owner, slug)
@@ -192,7 +192,7 @@ def merge(request: RequestContext, owner: str, slug: str, number: int) -> Respon
     )
 
 
-@views.post("/{owner}/{slug}/merge-requests/{number:int}/state")
+@views.post("/{owner}/{slug}/merge-requests/{number:int}/state", signed_in=True)
 def change_state(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     row = _find_request(request, project, number)

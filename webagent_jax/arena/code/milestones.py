@@ -6,7 +6,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from webagent_jax.arena.code.issues import is_day
 from webagent_jax.arena.code.permissions import deny_access, find_project, has_role
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.site import RequestContext, ViewRegistry
@@ -28,7 +27,7 @@ def milestones(request: RequestContext, owner: str, slug: str) -> Response:
     return request.render("milestones.html.j2", project=project, milestones=rows, state=state)
 
 
-@views.get("/{owner}/{slug}/milestones/new")
+@views.get("/{owner}/{slug}/milestones/new", signed_in=True)
 def new_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -47,7 +46,7 @@ def milestone(request: RequestContext, owner: str, slug: str, number: int) -> Re
     return request.render("milestone.html.j2", project=project, milestone=row, issues=issues)
 
 
-@views.get("/{owner}/{slug}/milestones/{number:int}/edit")
+@views.get("/{owner}/{slug}/milestones/{number:int}/edit", signed_in=True)
 def edit_form(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -64,12 +63,12 @@ def _find_milestone(request: RequestContext, project: Any, number: int) -> Any:
     )
 
 
-@views.post("/{owner}/{slug}/milestones/new")
+@views.post("/{owner}/{slug}/milestones/new", signed_in=True)
 def create(request: RequestContext, owner: str, slug: str) -> Response:
     return _save(request, find_project(request, owner, slug), None)
 
 
-@views.post("/{owner}/{slug}/milestones/{number:int}/edit")
+@views.post("/{owner}/{slug}/milestones/{number:int}/edit", signed_in=True)
 def edit(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     return _save(request, project, _find_milestone(request, project, number))
@@ -79,13 +78,11 @@ def _save(request: RequestContext, project: Any, row: Any) -> Response:
     if not has_role(project, "Developer"):
         return deny_access(request, project)
     form = Form(request.form)
-    title, due = form.text("title", max_chars=60), form.text("due")
+    title, due = form.text("title", max_chars=60), form.day("due")
     description = form.text("description", required=False, max_chars=1000)
     title_sql = "SELECT 1 FROM milestone WHERE project_id = ? AND title = ? AND id != ?"
     if request.value(title_sql, project["id"], title, row["id"] if row else 0):
         form.errors["title"] = "There is a milestone with this title already."
-    if due and not is_day(due):
-        form.errors["due"] = "Enter a day as 2023-06-30."
     if form.errors:
         context: dict[str, Any] = {"milestone": row, "form": form}
         return request.render("edit_milestone.html.j2", 422, project=project, **context)
@@ -103,7 +100,7 @@ def _save(request: RequestContext, project: Any, row: Any) -> Response:
     return request.redirect(f"/{project['path']}/milestones/{number}", "The milestone was saved.")
 
 
-@views.post("/{owner}/{slug}/milestones/{number:int}/state")
+@views.post("/{owner}/{slug}/milestones/{number:int}/state", signed_in=True)
 def change_state(request: RequestContext, owner: str, slug: str, number: int) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -132,7 +129,7 @@ def _read_labels(request: RequestContext, project: Any) -> Any:
     )
 
 
-@views.post("/{owner}/{slug}/labels")
+@views.post("/{owner}/{slug}/labels", signed_in=True)
 def new_label(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Reporter"):

@@ -8,9 +8,8 @@ from typing import Any
 from starlette.responses import Response
 
 from webagent_jax.arena.code.permissions import VISIBILITIES, account_id, find_project, spaces
-from webagent_jax.arena.code.sample_projects import slug as slug_of
 from webagent_jax.arena.forms import Form
-from webagent_jax.arena.site import RequestContext, ViewRegistry
+from webagent_jax.arena.site import RequestContext, ViewRegistry, to_slug
 
 views = ViewRegistry()
 
@@ -27,10 +26,8 @@ _FILES = {
 }
 
 
-@views.get("/projects/new")
+@views.get("/projects/new", signed_in=True)
 def new_project_form(request: RequestContext) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     return request.render("new_project.html.j2", form=Form(), **_read_choices(request))
 
 
@@ -38,22 +35,22 @@ def _read_choices(request: RequestContext) -> dict[str, Any]:
     return {"spaces": spaces(request), "templates": list(TEMPLATES.items())}
 
 
-@views.post("/projects/new")
+@views.post("/projects/new", signed_in=True)
 def new_project(request: RequestContext) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     form, choices = Form(request.form), _read_choices(request)
     name = form.text("name", max_chars=60)
     space = form.choice("space", choices["spaces"])
     visibility = form.choice("visibility", VISIBILITIES)
     description = form.text("description", required=False)
     template = form.values.get("template", "")
-    if name and not slug_of(name):
+    if name and not to_slug(name):
         form.errors["name"] = "A name needs a letter or a digit."
+    elif to_slug(name) in _reserved_names(request, "/{owner}/"):
+        form.errors["name"] = "This name is reserved."
     slug_sql = (
         "SELECT 1 FROM project JOIN namespace n ON n.id = namespace_id WHERE path = ? AND slug = ?"
     )
-    if request.value(slug_sql, space, slug_of(name)):
+    if request.value(slug_sql, space, to_slug(name)):
         form.errors["name"] = "There is a project with this name already."
     if form.errors or template not in TEMPLATES:
         return request.render("new_project.html.j2", 422, form=form, **choices)
@@ -62,7 +59,7 @@ def new_project(request: RequestContext) -> Response:
     number = request.execute(
         "INSERT INTO project (namespace_id, name, slug, description, visibility, language, license,"
         " topics, created, active) VALUES (?, ?, ?, ?, ?, ?, '', '', ?, ?)",
-        *(owner, name, slug_of(name), description, visibility, language, request.now, request.now),
+        *(owner, name, to_slug(name), description, visibility, language, request.now, request.now),
     )
     request.execute(
         "INSERT INTO member VALUES (?, ?, 'Owner', ?)", number, account_id(request), request.today
@@ -78,24 +75,26 @@ def new_project(request: RequestContext) -> Response:
             "INSERT INTO revision VALUES (NULL, ?, 'main', ?, ?, 'First version', ?)",
             *(number, f"{number * 7919 + 0x5A11F0:08x}", account_id(request), request.now),
         )
-    return request.redirect(f"/{space}/{slug_of(name)}", f"The project {name} was created.")
+    return request.redirect(f"/{space}/{to_slug(name)}", f"The project {name} was created.")
 
 
-@views.get("/{owner}/{slug}/fork")
+def _reserved_names(request: RequestContext, start: str) -> set[str]:
+    """Return the names that follow `start` in the addresses of the site's pages."""
+    paths = [path for registry in request.site.views for _, path, _ in registry.entries]
+    return {path.removeprefix(start).partition("/")[0] for path in paths if path.startswith(start)}
+
+
+@views.get("/{owner}/{slug}/fork", signed_in=True)
 def fork_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     form = Form({"name": project["name"], "visibility": project["visibility"]})
     return request.render("fork.html.j2", project=project, form=form, spaces=spaces(request))
 
 
-@views.post("/{owner}/{slug}/fork")
+@views.post("/{owner}/{slug}/fork", signed_in=True)
 def fork(request: RequestContext, owner: str, slug: str) -> Response:
     """Copy the project with its files and the commits of its default branch."""
     project = find_project(request, owner, slug)
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     form, choices = Form(request.form), spaces(request)
     space = form.choice("space", choices)
     visibility = form.choice("visibility", ("public", "internal", "private"))
@@ -146,22 +145,22 @@ def groups(request: RequestContext) -> Response:
     return request.render("groups.html.j2", groups=rows)
 
 
-@views.get("/groups/new")
+@views.get("/groups/new", signed_in=True)
 def new_group_form(request: RequestContext) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     return request.render("new_group.html.j2", form=Form())
 
 
-@views.post("/groups/new")
+@views.post("/groups/new", signed_in=True)
 def new_group(request: RequestContext) -> Response:
     form = Form(request.form)
     name = form.text("name", max_chars=60)
     description = form.text("description", required=False)
     visibility = form.choice("visibility", VISIBILITIES)
-    path = slug_of(name)
+    path = to_slug(name)
     if name and not re.search(r"[a-z]", path):
         form.errors["name"] = "A name needs a letter."
+    elif path in _reserved_names(request, "/"):
+        form.errors["name"] = "This name is reserved."
     elif request.value("SELECT 1 FROM namespace WHERE path = ?", path):
         form.errors["name"] = "This name is taken."
     if form.errors:

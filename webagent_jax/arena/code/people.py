@@ -49,10 +49,8 @@ def owner_page(request: RequestContext, owner: str) -> Response:
     return request.render("user.html.j2", **context)
 
 
-@views.post("/{owner}/follow")
+@views.post("/{owner}/follow", signed_in=True)
 def follow(request: RequestContext, owner: str) -> Response:
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     user = request.row("SELECT * FROM user WHERE username = ?", owner)
     pair = (account_id(request), user["id"])
     if user["id"] == account_id(request):
@@ -105,7 +103,7 @@ def _read_members(request: RequestContext, group: Any) -> Any:
     )
 
 
-@views.get("/{owner}/invite")
+@views.get("/{owner}/invite", signed_in=True)
 def invite_form(request: RequestContext, owner: str) -> Response:
     group = _find_group(request, owner)
     if group["role"] != "Owner":
@@ -113,7 +111,7 @@ def invite_form(request: RequestContext, owner: str) -> Response:
     return request.render("invite.html.j2", target=group, roles=ROLES, form=Form(), project=None)
 
 
-@views.post("/{owner}/invite")
+@views.post("/{owner}/invite", signed_in=True)
 def invite(request: RequestContext, owner: str) -> Response:
     group = _find_group(request, owner)
     if group["role"] != "Owner":

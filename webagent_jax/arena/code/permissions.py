@@ -52,8 +52,6 @@ def has_role(project: Any, role: str) -> bool:
 
 def deny_access(request: RequestContext, project: Any) -> Response:
     """Return the response to a request without permission."""
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     return request.redirect(f"/{project['path']}", "You do not have the permission to do this.")
 
 
@@ -65,8 +63,6 @@ def add_comment(
     request: RequestContext, kind: Literal["issue", "merge_request"], row: Any, path: str
 ) -> Response:
     """Add the comment of the form and redirect to `path`; every signed-in account may comment."""
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     body = form.text("body", max_chars=4000)
     if form.errors:

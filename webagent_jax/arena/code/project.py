@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -100,7 +101,7 @@ def _find_file(request: RequestContext, project: Any, path: str) -> Any:
     return request.row("SELECT * FROM file WHERE project_id = ? AND path = ?", project["id"], path)
 
 
-@views.get("/{owner}/{slug}/edit/{path:path}")
+@views.get("/{owner}/{slug}/edit/{path:path}", signed_in=True)
 def edit_form(request: RequestContext, owner: str, slug: str, path: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -110,7 +111,7 @@ def edit_form(request: RequestContext, owner: str, slug: str, path: str) -> Resp
     return request.render("edit.html.j2", project=project, path=path, form=form)
 
 
-@views.get("/{owner}/{slug}/new-file")
+@views.get("/{owner}/{slug}/new-file", signed_in=True)
 def new_file_form(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -120,13 +121,13 @@ def new_file_form(request: RequestContext, owner: str, slug: str) -> Response:
     )
 
 
-@views.post("/{owner}/{slug}/edit/{path:path}")
+@views.post("/{owner}/{slug}/edit/{path:path}", signed_in=True)
 def edit(request: RequestContext, owner: str, slug: str, path: str) -> Response:
     project = find_project(request, owner, slug)
     return _save(request, project, path)
 
 
-@views.post("/{owner}/{slug}/new-file")
+@views.post("/{owner}/{slug}/new-file", signed_in=True)
 def new_file(request: RequestContext, owner: str, slug: str) -> Response:
     return _save(request, find_project(request, owner, slug), "")
 
@@ -137,6 +138,8 @@ def _save(request: RequestContext, project: Any, old_path: str) -> Response:
         return deny_access(request, project)
     form = Form(request.form)
     path = old_path or form.text("path", max_chars=120).strip("/")
+    if not form.errors and {"", ".", ".."} & set(path.split("/")):
+        form.errors["path"] = "Enter a file name, such as docs/notes.md."
     message = form.text("message", max_chars=120)
     content = form.values.get("content", "").replace("\r\n", "\n")
     if not old_path and request.value(
@@ -151,7 +154,9 @@ def _save(request: RequestContext, project: Any, old_path: str) -> Response:
         *(project["id"], path, content.rstrip("\n") + "\n"),
     )
     commit(request, project, "main", message, path)
-    return request.redirect(f"/{project['path']}/blob/{path}", "Your changes were committed.")
+    return request.redirect(
+        f"/{project['path']}/blob/{quote(path)}", "Your changes were committed."
+    )
 
 
 def commit(request: RequestContext, project: Any, branch: str, title: str, path: str = "") -> None:
@@ -242,7 +247,7 @@ def branches(request: RequestContext, owner: str, slug: str) -> Response:
     return request.render("branches.html.j2", project=project, pagination=pagination, form=Form())
 
 
-@views.post("/{owner}/{slug}/branches")
+@views.post("/{owner}/{slug}/branches", signed_in=True)
 def new_branch(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -266,7 +271,7 @@ def new_branch(request: RequestContext, owner: str, slug: str) -> Response:
     return request.redirect(f"{request.path}", f"The branch {name} was created from main.")
 
 
-@views.post("/{owner}/{slug}/branches/delete")
+@views.post("/{owner}/{slug}/branches/delete", signed_in=True)
 def delete_branch(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
     if not has_role(project, "Developer"):
@@ -298,11 +303,9 @@ def contributors(request: RequestContext, owner: str, slug: str) -> Response:
 # --- stars ---------------------------------------------------------------------------------------
 
 
-@views.post("/{owner}/{slug}/star")
+@views.post("/{owner}/{slug}/star", signed_in=True)
 def star(request: RequestContext, owner: str, slug: str) -> Response:
     project = find_project(request, owner, slug)
-    if not account_id(request):
-        return request.redirect_to_sign_in()
     pair = (project["id"], account_id(request))
     if request.value("SELECT 1 FROM star WHERE project_id = ? AND user_id = ?", *pair):
         request.execute("DELETE FROM star WHERE project_id = ? AND user_id = ?", *pair)

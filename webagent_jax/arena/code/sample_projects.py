@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import re
-import sqlite3
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from webagent_jax.arena import random_data
+from webagent_jax.arena.site import to_slug
 
 _SOURCES = Path(__file__).parents[1] / "data/code_sources.txt"
 _ODD_PLURALS = {"species": "species", "die": "dice", "shelf": "shelves", "axis": "axes"}
@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def slug(self) -> str:
-        return slug(self.name)
+        return to_slug(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,6 @@ class Team:
     created: datetime.datetime
     members: dict[int, str]  # role by user id
     paths: dict[str, str]  # content by path
-
-
-def insert(connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
-    placeholders = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
-
-
-def slug(name: str) -> str:
-    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def pluralize(noun: str) -> str:

@@ -40,11 +40,9 @@ def communities(request: RequestContext) -> Response:
     )
 
 
-@views.post("/c/{slug}/subscribe")
+@views.post("/c/{slug}/subscribe", signed_in=True)
 def subscribe(request: RequestContext, slug: str) -> Response:
     """Subscribe the account to a community, or unsubscribe it from a subscribed one."""
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     community = request.row("SELECT * FROM community WHERE slug = ?", slug)
     pair = (request.session.account_id, community["id"])
     if is_subscribed(request, community["id"]):
@@ -61,26 +59,20 @@ def subscribe(request: RequestContext, slug: str) -> Response:
 # --- creating a community ------------------------------------------------------------------------
 
 
-@views.get("/communities/new")
+@views.get("/communities/new", signed_in=True)
 def new_form(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return request.render("new_community.html.j2", form=Form())
 
 
-@views.post("/communities/new")
+@views.post("/communities/new", signed_in=True)
 def new(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     slug = form.text("slug", min_chars=3, max_chars=24)
     if "slug" not in form.errors and not re.fullmatch(r"[a-z0-9-]+", slug):
         form.errors["slug"] = "Use small letters, digits and hyphens."
     elif request.value("SELECT 1 FROM community WHERE slug = ?", slug):
         form.errors["slug"] = "There is a community of this name already."
-    title, description, sidebar = _read_texts(form)
-    if request.value("SELECT 1 FROM community WHERE title = ? COLLATE NOCASE", title):
-        form.errors["title"] = "There is a community with this title already."
+    title, description, sidebar = _read_texts(request, form, number=0)
     if form.errors:
         return request.render("new_community.html.j2", 422, form=form)
     number = request.execute(
@@ -93,29 +85,29 @@ def new(request: RequestContext) -> Response:
     return request.redirect(f"/c/{slug}", f"The community {title} was created.")
 
 
-def _read_texts(form: Form) -> tuple[str, str, str]:
-    """Return title, description and sidebar of the form."""
+def _read_texts(request: RequestContext, form: Form, number: int) -> tuple[str, str, str]:
+    """Return title, description and sidebar of the form; `number` is 0 for a new community."""
+    title = form.text("title", max_chars=60)
+    title_sql = "SELECT 1 FROM community WHERE title = ? COLLATE NOCASE AND id != ?"
+    if request.value(title_sql, title, number):
+        form.errors["title"] = "There is a community with this title already."
     description = form.text("description", max_chars=120)
-    return (
-        form.text("title", max_chars=60),
-        description,
-        form.text("sidebar", required=False, max_chars=1000),
-    )
+    return title, description, form.text("sidebar", required=False, max_chars=1000)
 
 
 # --- moderating a community ----------------------------------------------------------------------
 
 
-@views.get("/c/{slug}/edit")
+@views.get("/c/{slug}/edit", signed_in=True)
 def edit_form(request: RequestContext, slug: str) -> Response:
     community = _find_moderated(request, slug)
     return request.render("edit_community.html.j2", community=community, form=Form(dict(community)))
 
 
-@views.post("/c/{slug}/edit")
+@views.post("/c/{slug}/edit", signed_in=True)
 def edit(request: RequestContext, slug: str) -> Response:
     community, form = _find_moderated(request, slug), Form(request.form)
-    values = _read_texts(form)
+    values = _read_texts(request, form, community["id"])
     if form.errors:
         return request.render("edit_community.html.j2", 422, community=community, form=form)
     sql = "UPDATE community SET title = ?, description = ?, sidebar = ? WHERE id = ?"

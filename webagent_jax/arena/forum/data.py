@@ -13,7 +13,7 @@ from typing import Any
 
 from webagent_jax.arena import common, database, random_data
 from webagent_jax.arena.common import NOW, Person
-from webagent_jax.arena.database import Database
+from webagent_jax.arena.database import Database, insert_rows
 from webagent_jax.arena.shop.data import DATABASE as SHOP
 
 NUM_POSTS = 3_000
@@ -135,11 +135,6 @@ def fill(connection: sqlite3.Connection) -> None:
     )
 
 
-def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    placeholders = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
-
-
 def _fill_members(connection: sqlite3.Connection, community_list: list[Community]) -> None:
     rng = random_data.random_stream("forum", "members")
     bios = random_data.read_json("forum_words")["bios"]
@@ -152,7 +147,7 @@ def _fill_members(connection: sqlite3.Connection, community_list: list[Community
         join_date = (FIRST_DAY - datetime.timedelta(rng.randint(1, 300))).date().isoformat()
         row = (person.id, person.username, person.password, bio, person.city.name, join_date)
         rows.append((*row, "hot", int(rng.random() < 0.3 and person.id > 1)))
-    _insert(connection, "member", rows)
+    insert_rows(connection, "member", rows)
 
 
 def _fill_communities(connection: sqlite3.Connection, community_list: list[Community]) -> None:
@@ -173,12 +168,12 @@ def _fill_communities(connection: sqlite3.Connection, community_list: list[Commu
         moderators |= {(number, rng.randint(2, 900)) for _ in range(rng.randint(1, 2))}
         if community.slug in MODERATED_SLUGS:
             moderators.add((number, 1))
-    _insert(connection, "community", rows)
-    _insert(connection, "moderator", sorted(moderators))
+    insert_rows(connection, "community", rows)
+    insert_rows(connection, "moderator", sorted(moderators))
     numbers = [
         n for n, community in enumerate(community_list, 1) if community.slug in SUBSCRIBED_SLUGS
     ]
-    _insert(connection, "subscription", [(1, number) for number in numbers])
+    insert_rows(connection, "subscription", [(1, number) for number in numbers])
 
 
 def _fill_posts(connection: sqlite3.Connection, community_list: list[Community]) -> None:
@@ -210,13 +205,13 @@ def _fill_posts(connection: sqlite3.Connection, community_list: list[Community])
     ]
     for i in rng.sample(candidates, NUM_AGENT_POSTS):
         rows[i] = (*rows[i][:2], 1, *rows[i][3:])
-    _insert(connection, "post", rows)
+    insert_rows(connection, "post", rows)
     own_votes = [(1, "post", row[0], 1) for row in rows if row[2] == 1]
     other_posts = [row[0] for row in rows if row[2] != 1]
-    _insert(
+    insert_rows(
         connection, "vote", [*own_votes, *((1, "post", n, 1) for n in rng.sample(other_posts, 20))]
     )
-    _insert(connection, "saved", [(1, number) for number in rng.sample(other_posts, 5)])
+    insert_rows(connection, "saved", [(1, number) for number in rng.sample(other_posts, 5)])
 
 
 def minutes_since_2022(moment: datetime.datetime) -> int:
@@ -334,9 +329,9 @@ def _fill_comments(connection: sqlite3.Connection, community_list: list[Communit
             time_text,
         )
         rows.append((*row, *draft_comment.votes, 0))
-    _insert(connection, "comment", rows)
+    insert_rows(connection, "comment", rows)
     own_comments = [draft.number for draft in drafts if draft.author == 1]
-    _insert(connection, "vote", [(1, "comment", number, 1) for number in own_comments])
+    insert_rows(connection, "vote", [(1, "comment", number, 1) for number in own_comments])
 
 
 def _assign_to_agent(
@@ -372,7 +367,7 @@ def _fill_messages(connection: sqlite3.Connection) -> None:
         sent = NOW - datetime.timedelta(12 - 2 * number, minutes=rng.randrange(600))
         sent_text = sent.isoformat(" ")
         rows.append((number, rng.randint(2, 900), 1, subject, body, sent_text, int(number < 4)))
-    _insert(connection, "message", rows)
+    insert_rows(connection, "message", rows)
 
 
 DATABASE = Database(

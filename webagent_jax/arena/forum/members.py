@@ -35,8 +35,7 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account_id = None
-    return request.redirect("/", "You are signed out.")
+    return request.sign_out("/")
 
 
 @views.get("/register")
@@ -104,11 +103,9 @@ def _find_member(request: RequestContext, name: str) -> Any:
     )
 
 
-@views.post("/u/{name}/block")
+@views.post("/u/{name}/block", signed_in=True)
 def block(request: RequestContext, name: str) -> Response:
     """Block a member, or unblock a blocked one."""
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     row = _find_member(request, name)
     pair = (request.session.account_id, row["id"])
     if row["is_blocked"]:
@@ -123,10 +120,8 @@ def block(request: RequestContext, name: str) -> Response:
 # --- settings of the account ---------------------------------------------------------------------
 
 
-@views.get("/settings")
+@views.get("/settings", signed_in=True)
 def settings_form(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     row = request.row("SELECT * FROM member WHERE id = ?", request.session.account_id)
     return request.render("settings.html.j2", **_settings_context(request), form=Form(dict(row)))
 
@@ -142,10 +137,8 @@ def _settings_context(request: RequestContext) -> dict[str, Any]:
     return {"blocked": blocked_rows, "mail": mail, "sorts": sorts}
 
 
-@views.post("/settings")
+@views.post("/settings", signed_in=True)
 def settings(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     bio = form.text("bio", required=False, max_chars=400)
     values = (

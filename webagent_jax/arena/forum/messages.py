@@ -12,17 +12,13 @@ from webagent_jax.arena.site import RequestContext, ViewRegistry
 views = ViewRegistry()
 
 
-@views.get("/messages")
+@views.get("/messages", signed_in=True)
 def inbox(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return _render_box(request, "Inbox", "recipient_id", "sender_id")
 
 
-@views.get("/messages/sent")
+@views.get("/messages/sent", signed_in=True)
 def sent(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return _render_box(request, "Sent messages", "sender_id", "recipient_id")
 
 
@@ -40,7 +36,7 @@ def _render_box(
     return request.render("messages.html.j2", heading=heading, pagination=pagination)
 
 
-@views.get("/messages/{number:int}")
+@views.get("/messages/{number:int}", signed_in=True)
 def message(request: RequestContext, number: int) -> Response:
     row = request.row(
         "SELECT message.*, sender.username AS sender, recipient.username AS recipient FROM message"
@@ -52,7 +48,7 @@ def message(request: RequestContext, number: int) -> Response:
     return request.render("message.html.j2", message=row)
 
 
-@views.post("/messages/{number:int}/read")
+@views.post("/messages/{number:int}/read", signed_in=True)
 def read(request: RequestContext, number: int) -> Response:
     request.execute(
         "UPDATE message SET seen = 1 WHERE id = ? AND recipient_id = ?",
@@ -61,17 +57,13 @@ def read(request: RequestContext, number: int) -> Response:
     return request.redirect("/messages", "The message is marked as read.")
 
 
-@views.get("/messages/new")
+@views.get("/messages/new", signed_in=True)
 def write_form(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return request.render("write.html.j2", form=Form(request.query))
 
 
-@views.post("/messages/new")
+@views.post("/messages/new", signed_in=True)
 def write(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     name = form.text("to")
     number = request.value("SELECT id FROM member WHERE username = ?", name)

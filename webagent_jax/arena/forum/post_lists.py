@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -129,10 +130,8 @@ def moderators(request: RequestContext, community: int) -> Sequence[str]:
     return [row["username"] for row in request.rows(sql, community)]
 
 
-@views.get("/saved")
+@views.get("/saved", signed_in=True)
 def saved(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     where = "id IN (SELECT post_id FROM saved WHERE member_id = ?)"
     pagination = paginate_posts(request, where, request.session.account_id, default="new")
     return request.render("saved.html.j2", pagination=pagination)
@@ -152,11 +151,16 @@ def search(request: RequestContext) -> Response:
         members=_find_members(request, words),
         pagination=paginate_posts(
             request,
-            " AND ".join("title || ' ' || body LIKE ?" for _ in words),
-            *(f"%{word}%" for word in words),
+            " AND ".join(r"title || ' ' || body LIKE ? ESCAPE '\'" for _ in words),
+            *(f"%{_escape_like(word)}%" for word in words),
             default="top",
         ),
     )
+
+
+def _escape_like(word: str) -> str:
+    """Return a pattern of LIKE in which percent signs and underscores stand for themselves."""
+    return re.sub(r"([%_\\])", r"\\\1", word)
 
 
 def _find_communities(request: RequestContext, words: Sequence[str]) -> Sequence[Any]:
@@ -170,5 +174,7 @@ def _find_communities(request: RequestContext, words: Sequence[str]) -> Sequence
 def _find_members(request: RequestContext, words: Sequence[str]) -> Sequence[Any]:
     """Return up to four members whose name starts with the word; none for several words."""
     (word, *others) = words
-    sql = "SELECT username FROM member WHERE username LIKE ? ORDER BY username LIMIT 4"
-    return [] if others or len(word) < 4 else request.rows(sql, f"{word}%")
+    sql = (
+        "SELECT username FROM member WHERE instr(lower(username), ?) = 1 ORDER BY username LIMIT 4"
+    )
+    return [] if others or len(word) < 4 else request.rows(sql, word)

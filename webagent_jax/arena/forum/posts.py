@@ -14,22 +14,18 @@ from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 views = ViewRegistry()
 
 
-@views.get("/c/{slug}/submit")
+@views.get("/c/{slug}/submit", signed_in=True)
 def submit_form(request: RequestContext, slug: str) -> Response:
     community = request.row("SELECT * FROM community WHERE slug = ?", slug)
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return request.render("submit.html.j2", community=community, form=Form())
 
 
-@views.post("/c/{slug}/submit")
+@views.post("/c/{slug}/submit", signed_in=True)
 def submit(request: RequestContext, slug: str) -> Response:
     community, form = (
         request.row("SELECT * FROM community WHERE slug = ?", slug),
         Form(request.form),
     )
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     title, url, body = _read_content(form)
     if form.errors:
         return request.render("submit.html.j2", 422, community=community, form=form)
@@ -60,13 +56,13 @@ def _read_content(form: Form) -> tuple[str, str, str]:
     return title, url, form.text("body", required=False, max_chars=5000)
 
 
-@views.get("/c/{slug}/{number:int}/edit")
+@views.get("/c/{slug}/{number:int}/edit", signed_in=True)
 def edit_form(request: RequestContext, slug: str, number: int) -> Response:
     post = require_author(request, find_post(request, slug, number))
     return request.render("edit_post.html.j2", post=post, form=Form(dict(post)))
 
 
-@views.post("/c/{slug}/{number:int}/edit")
+@views.post("/c/{slug}/{number:int}/edit", signed_in=True)
 def edit(request: RequestContext, slug: str, number: int) -> Response:
     post, form = require_author(request, find_post(request, slug, number)), Form(request.form)
     title, url, body = _read_content(form)
@@ -77,14 +73,14 @@ def edit(request: RequestContext, slug: str, number: int) -> Response:
     return request.redirect(f"/c/{slug}/{number}", "Your post was changed.")
 
 
-@views.get("/c/{slug}/{number:int}/delete")
+@views.get("/c/{slug}/{number:int}/delete", signed_in=True)
 def delete_form(request: RequestContext, slug: str, number: int) -> Response:
     return request.render(
         "delete_post.html.j2", post=require_author(request, find_post(request, slug, number))
     )
 
 
-@views.post("/c/{slug}/{number:int}/delete")
+@views.post("/c/{slug}/{number:int}/delete", signed_in=True)
 def delete(request: RequestContext, slug: str, number: int) -> Response:
     require_author(request, find_post(request, slug, number))
     request.execute("DELETE FROM comment WHERE post_id = ?", number)

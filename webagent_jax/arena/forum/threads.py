@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.forum import post_lists
-from webagent_jax.arena.pagination import Pagination
+from webagent_jax.arena.pagination import paginate_rows
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry
 
 views = ViewRegistry()
@@ -42,20 +42,16 @@ def find_post(request: RequestContext, slug: str, number: int) -> Any:
 
 
 def _render_post(request: RequestContext, post: Any, form: Form, status: int = 200) -> Response:
-    query = request.query.get("page", "1")
     threads = _read_threads(request, post["id"])
-    pages = max(1, -(-len(threads) // THREADS_PER_PAGE))
-    number = min(max(int(query) if query.isdecimal() and len(query) < 7 else 1, 1), pages)
-    page_threads = threads[(number - 1) * THREADS_PER_PAGE : number * THREADS_PER_PAGE]
-    href = f"/c/{post['slug']}/{post['id']}?page="
+    pagination = paginate_rows(request, threads, size=THREADS_PER_PAGE)
     saved_sql = "SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?"
     return request.render(
         "post.html.j2",
         status,
         post=post,
         form=form,
-        entries=[entry for thread in page_threads for entry in thread],
-        pagination=Pagination((), len(threads), number, THREADS_PER_PAGE, href),
+        entries=[entry for thread in pagination.rows for entry in thread],
+        pagination=pagination,
         is_saved=request.value(saved_sql, request.session.account_id, post["id"]),
     )
 
@@ -108,11 +104,9 @@ def _comment_url(request: RequestContext, comment: Any) -> str:
 # --- votes and bookmarks -------------------------------------------------------------------------
 
 
-@views.post("/vote/{kind}/{number:int}")
+@views.post("/vote/{kind}/{number:int}", signed_in=True)
 def vote(request: RequestContext, kind: str, number: int) -> Response:
     """Set the vote of the account; the same vote again withdraws it."""
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     direction = {"1": 1, "-1": -1}.get(request.form.get("direction", ""))
     if kind not in ("post", "comment") or direction is None:
         raise NotFound
@@ -131,11 +125,9 @@ def vote(request: RequestContext, kind: str, number: int) -> Response:
     return request.redirect(request.return_path("/"))
 
 
-@views.post("/c/{slug}/{number:int}/save")
+@views.post("/c/{slug}/{number:int}/save", signed_in=True)
 def save(request: RequestContext, slug: str, number: int) -> Response:
     """Save a post, or remove a saved one."""
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     find_post(request, slug, number)
     pair = (request.session.account_id, number)
     if request.value("SELECT 1 FROM saved WHERE member_id = ? AND post_id = ?", *pair):
@@ -148,29 +140,23 @@ def save(request: RequestContext, slug: str, number: int) -> Response:
 # --- comments ------------------------------------------------------------------------------------
 
 
-@views.post("/c/{slug}/{number:int}")
+@views.post("/c/{slug}/{number:int}", signed_in=True)
 def comment(request: RequestContext, slug: str, number: int) -> Response:
     post, form = find_post(request, slug, number), Form(request.form)
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     body = form.text("body", max_chars=2000)
     if form.errors:
         return _render_post(request, post, form, 422)
     return _add_comment(request, number, None, body)
 
 
-@views.get("/comment/{number:int}/reply")
+@views.get("/comment/{number:int}/reply", signed_in=True)
 def reply_form(request: RequestContext, number: int) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return request.render("reply.html.j2", parent=_find_comment(request, number), form=Form())
 
 
-@views.post("/comment/{number:int}/reply")
+@views.post("/comment/{number:int}/reply", signed_in=True)
 def reply(request: RequestContext, number: int) -> Response:
     parent, form = _find_comment(request, number), Form(request.form)
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     body = form.text("body", max_chars=2000)
     if form.errors:
         return request.render("reply.html.j2", 422, parent=parent, form=form)
@@ -193,13 +179,13 @@ def _add_comment(request: RequestContext, post: int, parent: int | None, body: s
     )
 
 
-@views.get("/comment/{number:int}/edit")
+@views.get("/comment/{number:int}/edit", signed_in=True)
 def edit_form(request: RequestContext, number: int) -> Response:
     row = require_author(request, _find_comment(request, number))
     return request.render("edit_comment.html.j2", comment=row, form=Form(dict(body=row["body"])))
 
 
-@views.post("/comment/{number:int}/edit")
+@views.post("/comment/{number:int}/edit", signed_in=True)
 def edit(request: RequestContext, number: int) -> Response:
     row, form = require_author(request, _find_comment(request, number)), Form(request.form)
     body = form.text("body", max_chars=2000)
@@ -209,7 +195,7 @@ def edit(request: RequestContext, number: int) -> Response:
     return request.redirect(_comment_url(request, row), "Your comment was changed.")
 
 
-@views.post("/comment/{number:int}/delete")
+@views.post("/comment/{number:int}/delete", signed_in=True)
 def delete(request: RequestContext, number: int) -> Response:
     """Delete a comment; one with replies remains as an empty entry."""
     row = require_author(request, _find_comment(request, number))
@@ -225,8 +211,8 @@ def require_author(request: RequestContext, thing: Any) -> Any:
     """Return `thing` if the account wrote it.
 
     Raises:
-        NotFound: another member wrote it, or no account is signed in.
+        NotFound: another member wrote it.
     """
-    if request.session.account_id is None or thing["author_id"] != request.session.account_id:
+    if thing["author_id"] != request.session.account_id:
         raise NotFound
     return thing

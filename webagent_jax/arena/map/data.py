@@ -12,9 +12,10 @@ from pathlib import Path
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.common import NOW, City
-from webagent_jax.arena.database import Database
+from webagent_jax.arena.database import Database, insert_rows
 from webagent_jax.arena.map.network import Edge
 from webagent_jax.arena.map.roads import network
+from webagent_jax.arena.site import to_slug
 
 NUM_PEOPLE = 300  # number of accounts
 AGENT_USER_ID = 1  # person id of the agent's account
@@ -102,7 +103,7 @@ def _read_words(name: str) -> list[str]:
 
 
 def slug(name: str) -> str:
-    return "-".join(re.findall(r"[a-z0-9]+", name.lower().replace("'", "")))
+    return to_slug(name.replace("'", ""))
 
 
 def parse_week(text: str) -> list[str]:
@@ -133,12 +134,12 @@ def is_open(hours: str, time: str) -> bool:
 
 def fill(connection: sqlite3.Connection) -> None:
     people = [(p.id, p.name, p.email, p.password) for p in common.persons()[:NUM_PEOPLE]]
-    _insert(connection, "person", people)
+    insert_rows(connection, "person", people)
     towns = [
         (i, c.name, slug(c.name), c.zip_code, c.population, round(c.x * 1000), round(c.y * 1000))
         for i, c in enumerate(common.cities(), 1)
     ]
-    _insert(connection, "town", towns)
+    insert_rows(connection, "town", towns)
     kinds = [
         *categories(),
         Category("", "Town", "Towns", 0, 0),
@@ -148,15 +149,10 @@ def fill(connection: sqlite3.Connection) -> None:
         (i, k.section, k.name, k.plural, slug(k.plural), int(bool(k.section)))
         for i, k in enumerate(kinds, 1)
     ]
-    _insert(connection, "category", rows)
-    _insert(connection, "place", _Places(kinds).rows)
+    insert_rows(connection, "category", rows)
+    insert_rows(connection, "place", _Places(kinds).rows)
     _fill_lists(connection)
     _fill_reports(connection)
-
-
-def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    placeholders = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
 
 class _Places:
@@ -310,7 +306,7 @@ def _building_edges() -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
 def _fill_lists(connection: sqlite3.Connection) -> None:
     """Insert the saved lists of the agent's account."""
     rng = random_data.random_stream("map", "lists")
-    _insert(connection, "list", [(i, AGENT_USER_ID, name) for i, name in enumerate(_LISTS, 1)])
+    insert_rows(connection, "list", [(i, AGENT_USER_ID, name) for i, name in enumerate(_LISTS, 1)])
     rows: list[tuple[object, ...]] = []
     for number, kinds in enumerate(_LISTS.values(), 1):
         for kind in kinds:
@@ -319,7 +315,7 @@ def _fill_lists(connection: sqlite3.Connection) -> None:
             note = rng.choice(_NOTES[kind]) if rng.random() < 0.8 else ""
             date = f"2023-0{rng.randint(1, 5)}-{rng.randint(10, 28)}"
             rows.append((len(rows) + 1, number, place, note, date))
-    _insert(connection, "saved", rows)
+    insert_rows(connection, "saved", rows)
 
 
 def _find_place_ids(connection: sqlite3.Connection, kind: str) -> list[int]:
@@ -341,7 +337,7 @@ def _fill_reports(connection: sqlite3.Connection) -> None:
         day = f"2023-0{1 + number // 25}-{1 + number % 25:02d}"
         status = "Open" if number > 70 or rng.random() < 0.2 else "Settled"
         rows.append((number, person, rng.randint(19, max_place_id), problem, body, day, status))
-    _insert(connection, "report", rows)
+    insert_rows(connection, "report", rows)
 
 
 DATABASE = Database(

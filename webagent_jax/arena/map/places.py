@@ -61,10 +61,10 @@ def search(request: RequestContext) -> Response:
     condition = WhereClause()
     for word in query.lower().replace(",", " ").split()[:12]:
         condition.add("instr(words, ?)", word)
-    # A place with exactly this name comes first. `paginate` has no parameters for the order.
-    exact_name = query.lower().replace("'", "''")
-    order = f"lower(place.name) != '{exact_name}', category.listed, place.name"
-    return _render_list(request, f"Results for \u201c{query}\u201d", condition, order=order)
+    # A place with exactly this name comes first.
+    order = "lower(place.name) != ?, category.listed, place.name"
+    heading = f"Results for \u201c{query}\u201d"
+    return _render_list(request, heading, condition, order, query.lower())
 
 
 @views.get("/category/{slug}")
@@ -72,18 +72,29 @@ def category(request: RequestContext, slug: str) -> Response:
     row = request.row("SELECT * FROM category WHERE slug = ? AND listed", slug)
     condition = WhereClause()
     condition.add("category_id = ?", row["id"])
-    return _render_list(request, row["plural"], condition, order="place.name")
+    return _render_list(request, row["plural"], condition, "place.name")
 
 
 def _render_list(
-    request: RequestContext, heading: str, condition: WhereClause, *, order: str
+    request: RequestContext,
+    heading: str,
+    condition: WhereClause,
+    order: str,
+    *order_arguments: str,
 ) -> Response:
     """Show a filtered list of places, and a map of them."""
     if redirect := request.redirect_without_blanks():
         return redirect
     _add_filters(condition, request)
     from_clause = f"{_FROM} {condition.sql} ORDER BY {order}"
-    pagination = paginate(request, PLACE_COLUMNS, from_clause, condition.arguments, size=PAGE_SIZE)
+    pagination = paginate(
+        request,
+        PLACE_COLUMNS,
+        from_clause,
+        condition.arguments,
+        size=PAGE_SIZE,
+        order_arguments=order_arguments,
+    )
     towns = [name for (name,) in request.rows("SELECT name FROM town ORDER BY name")]
     return request.render(
         "places.html.j2",

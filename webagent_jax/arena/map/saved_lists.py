@@ -24,10 +24,8 @@ PROBLEMS = (
 )
 
 
-@views.get("/lists")
+@views.get("/lists", signed_in=True)
 def lists(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return _render_lists(request, Form())
 
 
@@ -47,10 +45,8 @@ def _render_lists(request: RequestContext, form: Form, status: int = 200) -> Res
     return request.render("lists.html.j2", status, lists=list_rows, form=form, picture=picture)
 
 
-@views.post("/lists")
+@views.post("/lists", signed_in=True)
 def new_list(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     name = _read_list_name(request, form, 0)
     if form.errors:
@@ -71,10 +67,8 @@ def _read_list_name(request: RequestContext, form: Form, number: int) -> str:
     return name
 
 
-@views.get("/lists/{number:int}")
+@views.get("/lists/{number:int}", signed_in=True)
 def one_list(request: RequestContext, number: int) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return _render_list(request, number, Form())
 
 
@@ -95,7 +89,7 @@ def _render_list(request: RequestContext, number: int, form: Form, status: int =
     )
 
 
-@views.post("/lists/{number:int}/rename")
+@views.post("/lists/{number:int}/rename", signed_in=True)
 def rename(request: RequestContext, number: int) -> Response:
     _find_list(request, number)
     form = Form(request.form)
@@ -106,7 +100,7 @@ def rename(request: RequestContext, number: int) -> Response:
     return request.redirect(f"/lists/{number}", "The list was renamed.")
 
 
-@views.post("/lists/{number:int}/delete")
+@views.post("/lists/{number:int}/delete", signed_in=True)
 def delete(request: RequestContext, number: int) -> Response:
     row = _find_list(request, number)
     request.execute("DELETE FROM saved WHERE list_id = ?", number)
@@ -120,10 +114,8 @@ def _find_list(request: RequestContext, number: int) -> Any:
     )
 
 
-@views.post("/place/{slug}/save")
+@views.post("/place/{slug}/save", signed_in=True)
 def save(request: RequestContext, slug: str) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     place, number = find_place(request, slug), request.form.get("list", "")
     target_list = _find_list(request, int(number) if number.isdecimal() else 0)
     request.execute(
@@ -135,7 +127,7 @@ def save(request: RequestContext, slug: str) -> Response:
     )
 
 
-@views.get("/saved/{number:int}")
+@views.get("/saved/{number:int}", signed_in=True)
 def note_form(request: RequestContext, number: int) -> Response:
     row = _find_saved(request, number)
     return _render_note(request, row, Form({"note": row["note"]}))
@@ -147,7 +139,7 @@ def _render_note(request: RequestContext, row: Any, form: Form, status: int = 20
     return request.render("note.html.j2", status, saved=row, form=form, picture=picture)
 
 
-@views.post("/saved/{number:int}")
+@views.post("/saved/{number:int}", signed_in=True)
 def note(request: RequestContext, number: int) -> Response:
     row, form = _find_saved(request, number), Form(request.form)
     text = form.text("note", required=False, max_chars=200)
@@ -157,7 +149,7 @@ def note(request: RequestContext, number: int) -> Response:
     return request.redirect(f"/lists/{row['list_id']}", "The note was saved.")
 
 
-@views.post("/saved/{number:int}/remove")
+@views.post("/saved/{number:int}/remove", signed_in=True)
 def remove(request: RequestContext, number: int) -> Response:
     row = _find_saved(request, number)
     request.execute("DELETE FROM saved WHERE id = ?", number)
@@ -176,10 +168,8 @@ def _find_saved(request: RequestContext, number: int) -> Any:
 # --- reports -------------------------------------------------------------------------------------
 
 
-@views.get("/place/{slug}/report")
+@views.get("/place/{slug}/report", signed_in=True)
 def report_form(request: RequestContext, slug: str) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return _render_report(request, slug, Form())
 
 
@@ -192,10 +182,8 @@ def _render_report(request: RequestContext, slug: str, form: Form, status: int =
     )
 
 
-@views.post("/place/{slug}/report")
+@views.post("/place/{slug}/report", signed_in=True)
 def report(request: RequestContext, slug: str) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     place, form = find_place(request, slug), Form(request.form)
     problem = form.choice("problem", PROBLEMS)
     body = form.text("body", max_chars=500, min_chars=10)
@@ -209,10 +197,8 @@ def report(request: RequestContext, slug: str) -> Response:
     return request.redirect("/reports", "Thank you. Your report was sent.")
 
 
-@views.get("/reports")
+@views.get("/reports", signed_in=True)
 def reports(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     from_clause = (
         "FROM report JOIN place ON place.id = place_id WHERE person_id = ? ORDER BY report.id DESC"
     )
@@ -253,6 +239,4 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account_id = None
-    request.session.pending_inputs.clear()
-    return request.redirect("/", "You are signed out.")
+    return request.sign_out("/")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
-from webagent_jax.arena.shop.cart import customer_id
+from webagent_jax.arena.shop.cart import add_item, adopt_cart, customer_id
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
@@ -34,6 +34,7 @@ def sign_in(request: RequestContext) -> Response:
             *(email, password),
         )
         if number:
+            adopt_cart(request, number)
             return request.sign_in(number, "/account")
         form.errors["password"] = "The email address or the password is wrong."
     return request.render("sign_in.html.j2", 422, form=form)
@@ -41,9 +42,7 @@ def sign_in(request: RequestContext) -> Response:
 
 @views.post("/sign-out")
 def sign_out(request: RequestContext) -> Response:
-    request.session.account_id = None
-    request.session.pending_inputs.clear()
-    return request.redirect("/", "You are signed out.")
+    return request.sign_out("/")
 
 
 @views.get("/register")
@@ -56,7 +55,7 @@ def register(request: RequestContext) -> Response:
     form = Form(request.form)
     row = [form.text("first", max_chars=40), form.text("last", max_chars=40), form.email("email")]
     password = form.text("password", min_chars=8)
-    if request.value("SELECT 1 FROM customer WHERE email = ?", row[-1]):
+    if request.value("SELECT 1 FROM customer WHERE email = ? COLLATE NOCASE", row[-1]):
         form.errors["email"] = "There is an account with this email address already."
     if form.errors:
         return request.render("register.html.j2", 422, form=form)
@@ -65,13 +64,12 @@ def register(request: RequestContext) -> Response:
         " VALUES (?, ?, ?, '', ?, 'General', ?)",
         *(*row, password, request.today),
     )
+    adopt_cart(request, request.session.account_id)
     return request.redirect("/account", "Your account was created.")
 
 
-@views.get("/account")
+@views.get("/account", signed_in=True)
 def account(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
     default_addresses = request.rows(
         "SELECT * FROM address WHERE customer_id = ? AND is_default", request.session.account_id
@@ -85,19 +83,15 @@ def account(request: RequestContext) -> Response:
     )
 
 
-@views.get("/account/orders")
+@views.get("/account/orders", signed_in=True)
 def orders(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     from_clause = "FROM purchase WHERE customer_id = ? ORDER BY id DESC"
     pagination = paginate(request, "*", from_clause, [request.session.account_id], size=8)
     return request.render("orders.html.j2", pagination=pagination)
 
 
-@views.get("/account/orders/{number:int}")
+@views.get("/account/orders/{number:int}", signed_in=True)
 def order(request: RequestContext, number: int) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     order_row = _find_order(request, number)
     return request.render(
         "order.html.j2",
@@ -107,7 +101,7 @@ def order(request: RequestContext, number: int) -> Response:
     )
 
 
-@views.post("/account/orders/{number:int}/cancel")
+@views.post("/account/orders/{number:int}/cancel", signed_in=True)
 def cancel(request: RequestContext, number: int) -> Response:
     order_row = _find_order(request, number)
     if order_row["status"] not in OPEN_STATUSES:
@@ -116,25 +110,22 @@ def cancel(request: RequestContext, number: int) -> Response:
     return request.redirect(f"/account/orders/{number}", "The order was cancelled.")
 
 
-@views.post("/account/orders/{number:int}/reorder")
+@views.post("/account/orders/{number:int}/reorder", signed_in=True)
 def reorder(request: RequestContext, number: int) -> Response:
     _find_order(request, number)
     for item in _find_items(request, number):
-        request.execute(
-            "INSERT INTO cart_item (customer_id, product_id, choice, quantity) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET quantity = quantity + excluded.quantity",
-            *(customer_id(request), item["product_id"], item["choice"], item["quantity"]),
-        )
+        product, choice = item["product_id"], item["choice"]
+        add_item(request, customer_id(request), product, choice, item["quantity"])
     return request.redirect("/cart", f"The products of order {number} are in your cart.")
 
 
-@views.get("/account/orders/{number:int}/address")
+@views.get("/account/orders/{number:int}/address", signed_in=True)
 def order_address_form(request: RequestContext, number: int) -> Response:
     order_row = _find_order(request, number)
     return request.render("order_address.html.j2", order=order_row, form=Form(dict(order_row)))
 
 
-@views.post("/account/orders/{number:int}/address")
+@views.post("/account/orders/{number:int}/address", signed_in=True)
 def order_address(request: RequestContext, number: int) -> Response:
     order_row, form = _find_order(request, number), Form(request.form)
     values = _read_address(form)
@@ -170,10 +161,8 @@ def _find_items(request: RequestContext, number: int) -> list[Any]:
 # --- addresses and details -----------------------------------------------------------------------
 
 
-@views.get("/account/addresses")
+@views.get("/account/addresses", signed_in=True)
 def addresses(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     rows = request.rows(
         "SELECT * FROM address WHERE customer_id = ? ORDER BY is_default DESC, id",
         request.session.account_id,
@@ -181,23 +170,19 @@ def addresses(request: RequestContext) -> Response:
     return request.render("addresses.html.j2", addresses=rows)
 
 
-@views.get("/account/addresses/new")
+@views.get("/account/addresses/new", signed_in=True)
 def new_address(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return request.render("address.html.j2", form=Form(), address=None)
 
 
-@views.get("/account/addresses/{number:int}")
+@views.get("/account/addresses/{number:int}", signed_in=True)
 def edit_address(request: RequestContext, number: int) -> Response:
     address = _find_address(request, number)
     return request.render("address.html.j2", form=Form(dict(address)), address=address)
 
 
-@views.post("/account/addresses/new")
+@views.post("/account/addresses/new", signed_in=True)
 def add_address(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     values = _read_address(form)
     if form.errors:
@@ -210,7 +195,7 @@ def add_address(request: RequestContext) -> Response:
     return _save_default(request, form, number)
 
 
-@views.post("/account/addresses/{number:int}")
+@views.post("/account/addresses/{number:int}", signed_in=True)
 def change_address(request: RequestContext, number: int) -> Response:
     address, form = _find_address(request, number), Form(request.form)
     values = _read_address(form)
@@ -223,11 +208,13 @@ def change_address(request: RequestContext, number: int) -> Response:
     return _save_default(request, form, number)
 
 
-@views.post("/account/addresses/{number:int}/delete")
+@views.post("/account/addresses/{number:int}/delete", signed_in=True)
 def delete_address(request: RequestContext, number: int) -> Response:
     if _find_address(request, number)["is_default"]:
         return request.redirect("/account/addresses", "The default address cannot be deleted.")
     request.execute("DELETE FROM address WHERE id = ?", number)
+    if request.session.pending_inputs.get("address") == number:
+        del request.session.pending_inputs["address"]
     return request.redirect("/account/addresses", "The address was deleted.")
 
 
@@ -256,23 +243,20 @@ def _save_default(request: RequestContext, form: Form, number: int) -> Response:
     return request.redirect("/account/addresses", "The address was saved.")
 
 
-@views.get("/account/details")
+@views.get("/account/details", signed_in=True)
 def details_form(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
     return request.render("details.html.j2", form=Form({**customer_row}), customer=customer_row)
 
 
-@views.post("/account/details")
+@views.post("/account/details", signed_in=True)
 def details(request: RequestContext) -> Response:
     customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
     form = Form(request.form)
     row = [form.text("first", max_chars=40), form.text("last", max_chars=40), form.email("email")]
     row.append(form.text("phone", max_chars=20))
-    if request.value(
-        "SELECT 1 FROM customer WHERE email = ? AND id != ?", row[2], customer_row["id"]
-    ):
+    email_sql = "SELECT 1 FROM customer WHERE email = ? COLLATE NOCASE AND id != ?"
+    if request.value(email_sql, row[2], customer_row["id"]):
         form.errors["email"] = "There is an account with this email address already."
     if form.errors:
         return request.render("details.html.j2", 422, form=form, customer=customer_row)
@@ -284,10 +268,8 @@ def details(request: RequestContext) -> Response:
     return request.redirect("/account", "Your details were saved.")
 
 
-@views.get("/account/reviews")
+@views.get("/account/reviews", signed_in=True)
 def my_reviews(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     from_clause = (
         "FROM review JOIN product ON product.id = product_id WHERE customer_id = ?"
         " ORDER BY review.id DESC"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +54,10 @@ def customer_id(request: RequestContext) -> int:
 
 
 def load_cart(request: RequestContext) -> Cart:
+    """Return the cart without products that are no longer sold."""
     items = request.rows(
-        "SELECT cart_item.*, name, slug, price, stock FROM cart_item"
-        " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY cart_item.id",
+        "SELECT cart_item.*, name, slug, price, stock FROM cart_item JOIN product"
+        " ON product.id = product_id WHERE customer_id = ? AND active ORDER BY cart_item.id",
         customer_id(request),
     )
     notes = request.session.pending_inputs
@@ -70,21 +73,58 @@ def cart(request: RequestContext) -> Response:
 
 @views.post("/cart/add")
 def add(request: RequestContext) -> Response:
-    product = request.row("SELECT * FROM product WHERE slug = ?", request.form.get("slug", ""))
+    slug = request.form.get("slug", "")
+    product = request.row("SELECT * FROM product WHERE active AND slug = ?", slug)
     form = Form(request.form)
     choice = form.choice("choice", product["option_values"].split(", "))
     quantity = form.integer("quantity", 1, MAX_QUANTITY)
-    if product["stock"] < quantity and not form.errors:
-        form.errors["quantity"] = f"Only {product['stock']} in stock."
+    pieces_sql = "SELECT sum(quantity) FROM cart_item WHERE customer_id = ? AND product_id = ?"
+    pieces = request.value(pieces_sql, customer_id(request), product["id"]) or 0
+    error = _quantity_error(product["stock"], pieces + quantity)
+    if error and not form.errors:
+        form.errors["quantity"] = error
     back = f"/product/{product['slug']}"
     if form.errors:
         return request.redirect(back, f"Not added to your cart. {next(iter(form.errors.values()))}")
+    add_item(request, customer_id(request), product["id"], choice, quantity)
+    return request.redirect(back, f"{product['name']} was added to your cart.")
+
+
+def add_item(
+    request: RequestContext, customer: int, product: int, choice: str, quantity: int
+) -> None:
+    """Add pieces of a product to a cart, up to the maximum of an order."""
     request.execute(
         "INSERT INTO cart_item (customer_id, product_id, choice, quantity) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET quantity = quantity + excluded.quantity",
-        *(customer_id(request), product["id"], choice, quantity),
+        f" ON CONFLICT DO UPDATE SET quantity = min(quantity + excluded.quantity, {MAX_QUANTITY})",
+        *(customer, product, choice, quantity),
     )
-    return request.redirect(back, f"{product['name']} was added to your cart.")
+
+
+def adopt_cart(request: RequestContext, customer: int) -> None:
+    """Move the products of a signed-out customer to the cart of an account."""
+    for item in request.rows("SELECT * FROM cart_item WHERE customer_id = 0"):
+        add_item(request, customer, item["product_id"], item["choice"], item["quantity"])
+    request.execute("DELETE FROM cart_item WHERE customer_id = 0")
+
+
+def _quantity_error(stock: int, pieces: int) -> str:
+    """Return why an order cannot have so many pieces of a product; "" if it can."""
+    if pieces > MAX_QUANTITY:
+        return f"At most {MAX_QUANTITY} per order."
+    return f"Only {stock} in stock." if pieces > stock else ""
+
+
+def _quantity_errors(cart: Cart, quantities: Mapping[int, int]) -> dict[int, str]:
+    """Return the errors of quantities, both by item; items may have the same product."""
+    pieces: Counter[int] = Counter()
+    for item in cart.items:
+        pieces[item["product_id"]] += quantities[item["id"]]
+    errors = {
+        item["id"]: _quantity_error(item["stock"], pieces[item["product_id"]])
+        for item in cart.items
+    }
+    return {number: error for number, error in errors.items() if error}
 
 
 @views.post("/cart/update")
@@ -94,6 +134,9 @@ def update(request: RequestContext) -> Response:
     quantities = {
         item["id"]: form.integer(f"quantity-{item['id']}", 1, MAX_QUANTITY) for item in cart.items
     }
+    if not form.errors:
+        errors = _quantity_errors(cart, quantities)
+        form.errors.update((f"quantity-{number}", error) for number, error in errors.items())
     if form.errors:
         return request.render("cart.html.j2", 422, cart=cart, form=form)
     for number, quantity in quantities.items():
@@ -135,12 +178,12 @@ def coupon(request: RequestContext) -> Response:
 # --- checkout ------------------------------------------------------------------------------------
 
 
-@views.get("/checkout")
+@views.get("/checkout", signed_in=True)
 def checkout(request: RequestContext) -> Response:
     return _checkout_page(request, "checkout_address.html.j2", Form())
 
 
-@views.post("/checkout")
+@views.post("/checkout", signed_in=True)
 def choose_address(request: RequestContext) -> Response:
     form = Form(request.form)
     address_id = form.choice("address", [str(row["id"]) for row in _addresses(request)])
@@ -150,12 +193,12 @@ def choose_address(request: RequestContext) -> Response:
     return request.redirect("/checkout/delivery")
 
 
-@views.get("/checkout/delivery")
+@views.get("/checkout/delivery", signed_in=True)
 def delivery(request: RequestContext) -> Response:
     return _checkout_page(request, "checkout_delivery.html.j2", Form())
 
 
-@views.post("/checkout/delivery")
+@views.post("/checkout/delivery", signed_in=True)
 def choose_delivery(request: RequestContext) -> Response:
     form = Form(request.form)
     delivery = form.choice("delivery", DELIVERIES)
@@ -165,17 +208,21 @@ def choose_delivery(request: RequestContext) -> Response:
     return request.redirect("/checkout/payment")
 
 
-@views.get("/checkout/payment")
+@views.get("/checkout/payment", signed_in=True)
 def payment(request: RequestContext) -> Response:
     return _checkout_page(request, "checkout_payment.html.j2", Form())
 
 
-@views.post("/checkout/payment")
+@views.post("/checkout/payment", signed_in=True)
 def place_order(request: RequestContext) -> Response:
     form, cart, notes = Form(request.form), load_cart(request), request.session.pending_inputs
     payment = form.choice("payment", PAYMENTS)
     if form.errors or not cart.items or "address" not in notes:
         return _checkout_page(request, "checkout_payment.html.j2", form)
+    errors = _quantity_errors(cart, {item["id"]: item["quantity"] for item in cart.items})
+    for item in cart.items:
+        if item["id"] in errors:
+            return request.redirect("/cart", f"{item['name']}: {errors[item['id']]}")
     address = request.row(
         "SELECT name, street, city, zip_code, phone FROM address WHERE id = ?", notes["address"]
     )
@@ -202,7 +249,7 @@ def place_order(request: RequestContext) -> Response:
     return request.redirect("/checkout/done", order=number)
 
 
-@views.get("/checkout/done")
+@views.get("/checkout/done", signed_in=True)
 def done(request: RequestContext) -> Response:
     number = request.query.get("order", "")
     order = request.row(
@@ -212,9 +259,7 @@ def done(request: RequestContext) -> Response:
 
 
 def _checkout_page(request: RequestContext, template: str, form: Form) -> Response:
-    """Return a page of the checkout, or a redirect without an account, products or an address."""
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
+    """Return a page of the checkout, or a redirect without products or an address."""
     cart = load_cart(request)
     if not cart.items:
         return request.redirect("/cart", "Your cart is empty.")
@@ -248,18 +293,17 @@ def _addresses(request: RequestContext) -> list[Any]:
 @views.get("/wishlist")
 def wishlist(request: RequestContext) -> Response:
     wishes = request.rows(
-        "SELECT wish.id, name, slug, price, old_price, stock, option_values FROM wish"
-        " JOIN product ON product.id = product_id WHERE customer_id = ? ORDER BY wish.id",
+        "SELECT wish.id, name, slug, price, old_price, stock, option_values FROM wish JOIN product"
+        " ON product.id = product_id WHERE customer_id = ? AND active ORDER BY wish.id",
         customer_id(request),
     )
     return request.render("wishlist.html.j2", wishes=wishes)
 
 
-@views.post("/wishlist/add")
+@views.post("/wishlist/add", signed_in=True)
 def wish(request: RequestContext) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
-    product = request.row("SELECT * FROM product WHERE slug = ?", request.form.get("slug", ""))
+    slug = request.form.get("slug", "")
+    product = request.row("SELECT * FROM product WHERE active AND slug = ?", slug)
     request.execute(
         "INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)",
         *(customer_id(request), product["id"]),
@@ -269,7 +313,7 @@ def wish(request: RequestContext) -> Response:
     )
 
 
-@views.post("/wishlist/remove")
+@views.post("/wishlist/remove", signed_in=True)
 def unwish(request: RequestContext) -> Response:
     number = request.form.get("wish", "")
     if not number.isdecimal():

@@ -138,19 +138,15 @@ def reviews(request: RequestContext, slug: str) -> Response:
     )
 
 
-@views.get("/product/{slug}/review")
+@views.get("/product/{slug}/review", signed_in=True)
 def review_form(request: RequestContext, slug: str) -> Response:
-    if not request.session.account_id:
-        return request.redirect_to_sign_in()
     return request.render("review.html.j2", product=_find_product(request, slug), form=Form())
 
 
-@views.post("/product/{slug}/review")
+@views.post("/product/{slug}/review", signed_in=True)
 def write_review(request: RequestContext, slug: str) -> Response:
     """Add a review, which only its author sees until the admin approves it."""
     product_row, customer = _find_product(request, slug), request.session.account_id
-    if not customer:
-        return request.redirect_to_sign_in()
     form = Form(request.form)
     stars = form.choice("stars", ("1", "2", "3", "4", "5"))
     title = form.text("title", max_chars=80)
@@ -196,8 +192,9 @@ def compare_clear(request: RequestContext) -> Response:
 def _compared_products(request: RequestContext) -> Sequence[Any]:
     columns = f"{_CARD_COLUMNS}, brand, material, option_name, option_values"
     return [
-        request.row(f"SELECT {columns} {_FROM_ACTIVE} AND id = ?", number)
+        row
         for number in request.session.pending_inputs.get("compared", [])
+        for row in request.rows(f"SELECT {columns} {_FROM_ACTIVE} AND id = ?", number)
     ]
 
 

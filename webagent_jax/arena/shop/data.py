@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime
 import random
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.common import TODAY, Person
-from webagent_jax.arena.database import Database
+from webagent_jax.arena.database import Database, insert_rows
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, PROMOTIONS, shipping_cost
-from webagent_jax.arena.shop.product_catalog import Category, ProductKind, categories, slug
+from webagent_jax.arena.shop.product_catalog import Category, ProductKind, categories
+from webagent_jax.arena.site import to_slug
 
 NUM_CUSTOMERS = 900
 NUM_PURCHASES = 5_000
@@ -27,14 +27,9 @@ def fill(connection: sqlite3.Connection) -> None:
     category_of = _fill_products(connection)
     _fill_purchases(connection, people)
     _fill_reviews(connection, people, category_of)
-    _insert(connection, "promotion", [(i, *row) for i, row in enumerate(PROMOTIONS, 1)])
+    insert_rows(connection, "promotion", [(i, *row) for i, row in enumerate(PROMOTIONS, 1)])
     wishes = random_data.random_stream("shop", "wishes").sample(range(1, len(category_of) + 1), 5)
-    _insert(connection, "wish", [(i, 1, product) for i, product in enumerate(wishes, 1)])
-
-
-def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    placeholders = ", ".join("?" * len(rows[0]))
-    connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
+    insert_rows(connection, "wish", [(i, 1, product) for i, product in enumerate(wishes, 1)])
 
 
 def _fill_customers(connection: sqlite3.Connection, people: tuple[Person, ...]) -> None:
@@ -51,8 +46,8 @@ def _fill_customers(connection: sqlite3.Connection, people: tuple[Person, ...]) 
         )
         addresses.append(_address_row(len(addresses) + 1, person, person.street, is_default=1))
     work_address = _address_row(len(addresses) + 1, people[0], "48 Library Street", is_default=0)
-    _insert(connection, "customer", customers)
-    _insert(connection, "address", [*addresses, work_address])
+    insert_rows(connection, "customer", customers)
+    insert_rows(connection, "address", [*addresses, work_address])
 
 
 def _address_row(number: int, person: Person, street: str, is_default: int) -> tuple[object, ...]:
@@ -66,15 +61,15 @@ def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
     rng = random_data.random_stream("shop", "products")
     all_categories = list(categories())
     departments = list(dict.fromkeys(category.department for category in all_categories))
-    names = [(i, name, slug(name)) for i, name in enumerate(departments, 1)]
-    _insert(connection, "department", names)
+    names = [(i, name, to_slug(name)) for i, name in enumerate(departments, 1)]
+    insert_rows(connection, "department", names)
     rows: list[tuple[object, ...]] = []
     products: list[tuple[object, ...]] = []
     category_of: dict[int, Category] = {}
     for number, category in enumerate(all_categories, 1):
         department = departments.index(category.department) + 1
         rows.append(
-            (number, department, category.name, slug(category.name), *category.words["icon"])
+            (number, department, category.name, to_slug(category.name), *category.words["icon"])
         )
         for kind in category.kinds:
             for line in category.words["lines"]:
@@ -84,8 +79,8 @@ def _fill_products(connection: sqlite3.Connection) -> dict[int, Category]:
                         rng, len(category_of), number, category=category, kind=kind, line=line
                     )
                 )
-    _insert(connection, "category", rows)
-    _insert(connection, "product", products)
+    insert_rows(connection, "category", rows)
+    insert_rows(connection, "product", products)
     return category_of
 
 
@@ -109,7 +104,7 @@ def _product_row(
         number,
         f"{initials.upper()}{10_000 + number}",
         name,
-        slug(name),
+        to_slug(name),
         brand,
         kind.name,
         category_id,
@@ -152,8 +147,8 @@ def _fill_purchases(connection: sqlite3.Connection, people: tuple[Person, ...]) 
         buyer = buyers[number - FIRST_ORDER_NUMBER]
         purchases.append(_purchase_row(rng, number, time, buyer, basket))
         items += basket
-    _insert(connection, "purchase", purchases)
-    _insert(connection, "purchase_item", items)
+    insert_rows(connection, "purchase", purchases)
+    insert_rows(connection, "purchase_item", items)
     connection.execute(
         "UPDATE product SET sold = (SELECT coalesce(sum(quantity), 0) FROM purchase_item"
         " JOIN purchase ON purchase.id = purchase_id"
@@ -242,7 +237,7 @@ def _fill_reviews(
         title, body = _sample_review(rng, stars, category_of[product])
         author = (product, person.id, f"{person.first} {person.last[0]}.")
         rows.append((number, *author, stars, title, body, date, status))
-    _insert(connection, "review", rows)
+    insert_rows(connection, "review", rows)
     connection.execute(
         "UPDATE product SET (review_count, stars_sum) = (SELECT count(*), coalesce(sum(stars), 0)"
         " FROM review WHERE product_id = product.id AND status = 'Approved')"

@@ -58,8 +58,3 @@ def categories() -> Iterator[Category]:
             (category.words if category else department_words)[name] = words
     if category:
         yield category
-
-
-def slug(name: str) -> str:
-    """Return a name as it appears in URLs: Frying Pan gives frying-pan."""
-    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))

@@ -14,7 +14,8 @@ from webagent_jax.arena.site import RequestContext, Site
 
 def _template_context(request: RequestContext) -> Mapping[str, Any]:
     pieces = request.value(
-        "SELECT coalesce(sum(quantity), 0) FROM cart_item WHERE customer_id = ?",
+        "SELECT coalesce(sum(quantity), 0) FROM cart_item JOIN product ON product.id = product_id"
+        " WHERE customer_id = ? AND active",
         cart.customer_id(request),
     )
     departments = request.rows("SELECT name, slug FROM department ORDER BY id")

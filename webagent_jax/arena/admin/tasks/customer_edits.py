@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.admin.customers import GROUPS
@@ -11,6 +10,7 @@ from webagent_jax.arena.admin.tasks.helpers import ADMIN, go_to_customer, sample
 from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,
@@ -21,8 +21,6 @@ from webagent_jax.expert_steps import click, finish, select_option, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
 
 
 def _sample_customer_group(data: Data, rng: random.Random) -> TaskInstance | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena import common
 from webagent_jax.arena.admin.customers import GROUPS
@@ -12,6 +11,7 @@ from webagent_jax.arena.shop.data import NUM_CUSTOMERS
 from webagent_jax.arena.shop.tasks.helpers import dollar_formats, format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -30,9 +30,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
-
 
 _FACTS = {
     "email address": r"(\S+@\S+\.example)",

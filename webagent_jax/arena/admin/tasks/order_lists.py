@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.admin.orders import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
@@ -21,6 +20,7 @@ from webagent_jax.arena.shop.policies import STATUSES
 from webagent_jax.arena.shop.tasks.helpers import dollar_formats
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -38,8 +38,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
 
 
 def _sample_count_orders(data: Data, rng: random.Random) -> TaskInstance | None:

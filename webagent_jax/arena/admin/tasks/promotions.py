@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.admin.tasks.helpers import ADMIN
@@ -13,6 +12,7 @@ from webagent_jax.arena.shop.tasks.helpers import format_dollars
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     page_equals,
@@ -23,8 +23,6 @@ from webagent_jax.expert_steps import Moves, click, finish, has_element, type_te
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
 
 
 def _sample_promotion(data: Data, rng: random.Random, where: str = "1") -> Any:

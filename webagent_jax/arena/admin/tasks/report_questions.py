@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
@@ -18,6 +17,7 @@ from webagent_jax.arena.admin.tasks.helpers import (
 from webagent_jax.arena.shop.tasks.helpers import dollar_formats
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -35,9 +35,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
-
 
 _COUPON_FACTS = {"uses": ("count(*)", 1), "discounts": ("sum(discount)", 2)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
@@ -20,6 +19,7 @@ from webagent_jax.arena.admin.tasks.helpers import (
 from webagent_jax.arena.shop.tasks.helpers import dollar_formats, format_dollars, parse_cents
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -29,8 +29,6 @@ from webagent_jax.expert_steps import Moves, answer, click, finish, has_element
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
 
 
 # --- bestsellers ---------------------------------------------------------------------------------

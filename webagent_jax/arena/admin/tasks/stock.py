@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.admin.tasks.helpers import (
     go_to_product,
@@ -12,13 +11,11 @@ from webagent_jax.arena.admin.tasks.helpers import (
     save_product,
 )
 from webagent_jax.arena.shop.tasks.helpers import SHOP, format_dollars, parse_cents
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, all_of, page_equals
+from webagent_jax.arena.task import Data, Slots, TaskInstance, TemplateRegistry, all_of, page_equals
 from webagent_jax.expert_steps import click, extract_text, finish, search, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("admin", "shopping_admin")
-
-Slots = Mapping[str, str]
 
 
 def _sample_price(data: Data, rng: random.Random) -> TaskInstance | None:

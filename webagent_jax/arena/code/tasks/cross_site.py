@@ -8,7 +8,6 @@ from typing import Any
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
-    Slots,
     fetch_rows,
     go_to_project,
     go_to_project_page,
@@ -27,6 +26,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,

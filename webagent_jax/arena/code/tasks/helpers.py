@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from webagent_jax.arena.code.activity_data import AGENT_USER_ID
@@ -21,8 +21,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Observation
 
 CODE = "__GITLAB__"
-
-Slots = Mapping[str, str]
 
 
 # --- sampling ------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 from webagent_jax.arena import random_data
 from webagent_jax.arena.code.data import ROLES
@@ -23,6 +22,7 @@ from webagent_jax.arena.code.tasks.helpers import (
 from webagent_jax.arena.code.tasks.merge_requests import DELETE_BRANCH
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -43,7 +43,6 @@ from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
 
-Slots = Mapping[str, str]
 
 # --- one issue, one merge request ----------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.code.tasks.helpers import (
@@ -25,6 +24,7 @@ from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,
@@ -45,8 +45,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
-
-Slots = Mapping[str, str]
 
 _NEW_ISSUES = (
     ("Tests fail on a clean checkout", "The first run stops with an import error."),

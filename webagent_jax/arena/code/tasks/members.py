@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
@@ -18,6 +17,7 @@ from webagent_jax.arena.common import TODAY
 from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,
@@ -39,8 +39,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
-
-Slots = Mapping[str, str]
 
 _ROLES = ("Guest", "Reporter", "Developer", "Maintainer")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.code.activity_data import AGENT_USER_ID
@@ -23,6 +22,7 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,
@@ -33,8 +33,6 @@ from webagent_jax.expert_steps import click, finish, select_option, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
-
-Slots = Mapping[str, str]
 
 
 def url_of(project: Any, number: int) -> str:

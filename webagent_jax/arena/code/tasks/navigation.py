@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from webagent_jax.arena.code.dashboard import LANGUAGES
@@ -23,13 +22,18 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.code.tasks.issue_questions import LABELS
 from webagent_jax.arena.code.tasks.repository_questions import contributors
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
+from webagent_jax.arena.task import (
+    Data,
+    Slots,
+    TaskInstance,
+    TemplateRegistry,
+    sample_row,
+    url_equals,
+)
 from webagent_jax.expert_steps import click, element_names, finish, page_text, select_option
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
-
-Slots = Mapping[str, str]
 
 
 def _sample_open_file(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -87,10 +91,11 @@ def file_history(slots: Slots, page: Observation) -> Expert:
 def _sample_issues_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
     project, label = sample_project(data, rng), rng.choice(LABELS)
     state = rng.choice(("open", "closed"))
-    query = {"state": state} if state == "closed" else {}
     slots = {"state": state, "label": label, "project": project["name"]}
-    url = f"{CODE}/{project['path']}/issues?{urlencode({**query, 'label': label})}"
-    return TaskInstance(slots, url_equals(url))
+    url, query = f"{CODE}/{project['path']}/issues", urlencode({"label": label})
+    # The filters may be set in either order.
+    queries = [f"state=closed&{query}", f"{query}&state=closed"] if state == "closed" else [query]
+    return TaskInstance(slots, url_equals(*(f"{url}?{query}" for query in queries)))
 
 
 @tasks.add(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.code.activity_data import AGENT_USER_ID
-from webagent_jax.arena.code.dashboard import LANGUAGES
-from webagent_jax.arena.code.sample_projects import slug
+from webagent_jax.arena.code.dashboard import LANGUAGES, TO_DOS_PER_PAGE
 from webagent_jax.arena.code.tasks.helpers import (
     CODE,
     fetch_rows,
@@ -18,8 +16,10 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.code.tasks.members import invite
 from webagent_jax.arena.common import agent_user
+from webagent_jax.arena.site import to_slug
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,
@@ -43,8 +43,6 @@ from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
 
-Slots = Mapping[str, str]
-
 _NAMES = (
     "Awesome Notes", "Bread Calendar", "Cloud Atlas", "Desk Lamp", "Echo Chamber", "Fig Tree",
     "Grain Silo", "Honey Jar", "Iron Kettle", "Jigsaw", "Kite Log", "Lemon Press",
@@ -63,7 +61,7 @@ def _fill_new_project(page: Observation, slots: Slots) -> Moves:
 
 def _sample_create_project(data: Data, rng: random.Random) -> TaskInstance | None:
     name, visibility = rng.choice(_NAMES), rng.choice(_VISIBILITIES)
-    url = f"{CODE}/{agent_user().username}/{slug(name)}"
+    url = f"{CODE}/{agent_user().username}/{to_slug(name)}"
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"), page_includes(url, ".tree", "README.md")
     )
@@ -99,7 +97,7 @@ def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance 
         fetch_rows(data, "SELECT * FROM user WHERE id != 1 ORDER BY id"), 2
     )
     role = rng.choice(("Developer", "Maintainer", "Reporter"))
-    url = f"{CODE}/{agent_user().username}/{slug(name)}"
+    url = f"{CODE}/{agent_user().username}/{to_slug(name)}"
     slots = {"name": name, "visibility": visibility, "start": start, "role": role}
     slots |= {"one": first_user["name"], "other": second_user["name"]}
     spec = all_of(
@@ -151,7 +149,7 @@ def _sample_create_group(data: Data, rng: random.Random) -> TaskInstance | None:
     role = rng.choice(("Developer", "Maintainer", "Guest"))
     slots = {"name": name, "visibility": visibility, "role": role}
     slots |= {"one": first_user["name"], "other": second_user["name"]}
-    url = f"{CODE}/{slug(name)}"
+    url = f"{CODE}/{to_slug(name)}"
     spec = all_of(
         page_equals(url, "h1", f"{name} {visibility}"),
         page_includes(
@@ -399,15 +397,23 @@ def _sample_to_do(data: Data, rng: random.Random) -> TaskInstance | None:
         "SELECT to_do.id, coalesce(issue.title, merge_request.title) AS title, user.name FROM to_do"
         " JOIN user ON user.id = to_do.author_id LEFT JOIN issue ON issue.id = issue_id"
         " LEFT JOIN merge_request ON merge_request.id = merge_request_id"
-        f" WHERE to_do.user_id = {AGENT_USER_ID} AND NOT done ORDER BY to_do.written DESC",
+        f" WHERE to_do.user_id = {AGENT_USER_ID} AND NOT done"
+        " ORDER BY to_do.written DESC, to_do.id DESC",
     )
     target = sample_row(rng, to_dos)
     if [row["title"] for row in to_dos].count(target["title"]) > 1:
         return None
     slots = {"title": target["title"], "person": target["name"]}
-    return TaskInstance(
-        slots, page_includes(f"{CODE}/to-dos?state=done", "#to-dos", target["title"])
-    )
+    done_spec = page_includes(f"{CODE}/to-dos?state=done", "#to-dos", target["title"])
+    # All others are still pending, on one or two pages.
+    others = [row["title"] for row in to_dos if row["id"] != target["id"]]
+    pages = [others[:TO_DOS_PER_PAGE], others[TO_DOS_PER_PAGE:]]
+    pending_specs = [
+        page_equals(f"{CODE}/to-dos?page={number}", "#to-dos a", " ; ".join(titles))
+        for number, titles in enumerate(pages, 1)
+        if titles
+    ]
+    return TaskInstance(slots, all_of(done_spec, *pending_specs))
 
 
 @tasks.add(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import random
 import re
-from collections.abc import Mapping
 
 from webagent_jax.arena.code.dashboard import LANGUAGES
 from webagent_jax.arena.code.tasks.helpers import (
@@ -17,6 +16,7 @@ from webagent_jax.arena.code.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -35,8 +35,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("code", "gitlab")
-
-Slots = Mapping[str, str]
 
 _BY_AUTHOR = (
     "SELECT user.id, name, username, count(*) AS commits FROM revision JOIN user"

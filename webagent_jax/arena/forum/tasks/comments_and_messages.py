@@ -10,7 +10,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     PERIOD_STARTS,
     POST_QUERY,
-    Slots,
     fetch_rows,
     go_to_comment,
     go_to_member,
@@ -28,6 +27,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,

@@ -10,7 +10,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
     AGENT_USERNAME,
     FORUM,
     PERIOD_STARTS,
-    Slots,
     fetch_rows,
     go_to_account_page,
     go_to_community,
@@ -21,6 +20,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,

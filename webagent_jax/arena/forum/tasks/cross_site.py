@@ -9,7 +9,6 @@ from typing import Any
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
-    Slots,
     go_to_community,
     go_to_post,
     next_comment_id,
@@ -25,6 +24,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,

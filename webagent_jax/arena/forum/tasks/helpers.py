@@ -27,8 +27,6 @@ from webagent_jax.expert_steps import (
 )
 from webagent_jax.types import Decision, Observation
 
-Slots = Mapping[str, str]
-
 FORUM = "__REDDIT__"
 NEXT_POST_ID = NUM_POSTS + 1  # number of the first post of a world
 AGENT_USERNAME = common.agent_user().username

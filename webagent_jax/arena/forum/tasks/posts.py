@@ -9,7 +9,6 @@ from webagent_jax.arena import random_data
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
-    Slots,
     fetch_rows,
     go_to_community,
     go_to_post,
@@ -19,7 +18,14 @@ from webagent_jax.arena.forum.tasks.helpers import (
     sample_post,
     submit_post,
 )
-from webagent_jax.arena.task import Data, EvalSpec, TaskInstance, TemplateRegistry, page_includes
+from webagent_jax.arena.task import (
+    Data,
+    EvalSpec,
+    Slots,
+    TaskInstance,
+    TemplateRegistry,
+    page_includes,
+)
 from webagent_jax.expert_steps import (
     click,
     element_names,

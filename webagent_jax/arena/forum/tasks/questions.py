@@ -8,7 +8,6 @@ import re
 from webagent_jax.arena.forum.tasks.helpers import (
     PERIOD_STARTS,
     POST_QUERY,
-    Slots,
     fetch_rows,
     go_to_community,
     go_to_member,
@@ -17,7 +16,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
     sample_community,
     sample_member_name,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes, answer_is
+from webagent_jax.arena.task import Data, Slots, TaskInstance, TemplateRegistry, answer_includes
 from webagent_jax.expert_steps import (
     answer,
     click,
@@ -92,7 +91,7 @@ def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | 
     if not 1 <= len(comments) <= 24:
         return None
     count = sum(row["up"] < row["down"] for row in comments)
-    return TaskInstance({"community": community["title"]}, answer_is(str(count)))
+    return TaskInstance({"community": community["title"]}, answer_includes(str(count)))
 
 
 @tasks.add(

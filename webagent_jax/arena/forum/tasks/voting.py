@@ -10,7 +10,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
     NOT_VOTED_CONDITION,
     PERIOD_STARTS,
     POST_QUERY,
-    Slots,
     comment_has_points,
     fetch_rows,
     go_to_account_page,
@@ -28,6 +27,7 @@ from webagent_jax.arena.forum.tasks.helpers import (
 from webagent_jax.arena.forum.threads import THREADS_PER_PAGE
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,

@@ -10,7 +10,6 @@ from webagent_jax.arena.admin.tasks.helpers import go_to_customer, go_to_order
 from webagent_jax.arena.forum.tasks.helpers import (
     FORUM,
     NEXT_POST_ID,
-    Slots,
     go_to_community,
     go_to_member,
     submit_post,
@@ -32,6 +31,7 @@ from webagent_jax.arena.map.tasks.helpers import (
 from webagent_jax.arena.map.tasks.saved_lists import keep
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.map.routes import format_distance, format_duration
@@ -29,6 +28,7 @@ from webagent_jax.arena.map.tasks.helpers import (
 from webagent_jax.arena.map.terrain import straight_distance
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -48,8 +48,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")
-
-Slots = Mapping[str, str]
 
 
 def _sample_two_places(data: Data, rng: random.Random, mode: str) -> tuple[Any, Any]:

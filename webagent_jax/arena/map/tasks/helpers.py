@@ -84,16 +84,19 @@ def find_quickest_route(start: Any, end: Any, mode: Mode) -> Route:
 def duration_references(minutes: int) -> tuple[str, ...]:
     """Return references for a duration, with the forms that an answer may use."""
     if minutes < 60:
-        return str(minutes), "min |OR| mins |OR| minutes |OR| minute"
+        return _number_with_unit(str(minutes), "min", "mins", "minutes", "minute")
     hours, remainder = divmod(minutes, 60)
     unit = "hour" if hours == 1 else "hours"
     forms = (
         f"{hours} h {remainder} min",
         f"{hours}h {remainder} min",
         f"{hours}h {remainder}min",
+        f"{hours}h{remainder}min",
+        f"{hours} h {remainder}min",
         f"{hours} {unit} {remainder} min",
         f"{hours} {unit} and {remainder} min",
         f"{minutes} min",
+        f"{minutes}min",
     )
     return (" |OR| ".join(forms),)
 
@@ -101,8 +104,19 @@ def duration_references(minutes: int) -> tuple[str, ...]:
 def distance_references(distance: str) -> tuple[str, ...]:
     """Return references for a distance such as "12.4 km", with the forms that an answer may use."""
     number, unit = distance.split()
-    units = {"km": "km |OR| kilometres |OR| kilometers", "m": "m |OR| metres |OR| meters"}
-    return number, units[unit]
+    units = {"km": ("km", "kilometres", "kilometers"), "m": ("m", "metres", "meters")}
+    return _number_with_unit(number, *units[unit])
+
+
+def _number_with_unit(number: str, *units: str) -> tuple[str, str]:
+    """Return references for a number and its unit, also for "27min", which is one word.
+
+    Args:
+        number: number of the answer.
+        *units: names of the unit.
+    """
+    word = f"{number}{units[0]}"
+    return f"{number} |OR| {word}", " |OR| ".join((*units, word))
 
 
 # --- navigation ----------------------------------------------------------------------------------

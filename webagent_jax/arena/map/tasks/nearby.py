@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 from webagent_jax.arena.map.tasks.helpers import (
     capitalize_plural,
@@ -17,7 +16,7 @@ from webagent_jax.arena.map.tasks.helpers import (
     sample_place,
 )
 from webagent_jax.arena.map.terrain import straight_distance
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, answer_includes
+from webagent_jax.arena.task import Data, Slots, TaskInstance, TemplateRegistry, answer_includes
 from webagent_jax.expert_steps import (
     Moves,
     answer,
@@ -31,8 +30,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")
-
-Slots = Mapping[str, str]
 
 
 # --- places in a town ----------------------------------------------------------------------------

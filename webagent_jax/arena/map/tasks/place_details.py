@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 from webagent_jax.arena.map.places import DAY_NAMES
 from webagent_jax.arena.map.roads import network
@@ -12,6 +11,7 @@ from webagent_jax.arena.map.tasks.helpers import fetch_places, go_to_place, samp
 from webagent_jax.arena.map.terrain import straight_distance, to_degrees, to_point
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -31,8 +31,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")
-
-Slots = Mapping[str, str]
 
 _WEEK = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -85,6 +83,10 @@ def address(slots: Slots, page: Observation) -> Expert:
     yield from answer(address_text, evidence="Address", reason="Its page tells it")
 
 
+# Texts between the times in an answer. \u2013 is a dash.
+_HOURS_MARKS = ("-", " - ", "\u2013", " \u2013 ", " to ", " until ", " and ", " and closes at ")
+
+
 def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng, "hours != '' AND hours NOT LIKE '%00:00-24:00%'")
     day = rng.randrange(7)
@@ -92,7 +94,7 @@ def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:
     if not hours:
         return None
     start, end = hours.split("-")
-    reference = " |OR| ".join(f"{start}{mark}{end}" for mark in ("-", " - ", " to ", " until "))
+    reference = " |OR| ".join(f"{start}{mark}{end}" for mark in _HOURS_MARKS)
     return TaskInstance({"place": place["name"], "day": _WEEK[day]}, answer_includes(reference))
 
 

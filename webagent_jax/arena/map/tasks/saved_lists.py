@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.map.data import AGENT_USER_ID
@@ -12,6 +11,7 @@ from webagent_jax.arena.map.saved_lists import PROBLEMS
 from webagent_jax.arena.map.tasks.helpers import MAP, go_to_place, sample_place
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -35,8 +35,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("map", "map")
-
-Slots = Mapping[str, str]
 
 _NOTES = (
     "Ask about parking",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.shop.tasks.helpers import (
@@ -14,13 +13,18 @@ from webagent_jax.arena.shop.tasks.helpers import (
     parse_order_rows,
     sample_order,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, page_includes, sample_row
+from webagent_jax.arena.task import (
+    Data,
+    Slots,
+    TaskInstance,
+    TemplateRegistry,
+    page_includes,
+    sample_row,
+)
 from webagent_jax.expert_steps import Moves, click, finish, set_checked, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
 
 
 def _sample_address(rng: random.Random) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.shop.data import FIRST_ORDER_NUMBER, NUM_PURCHASES
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS
@@ -20,6 +19,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     page_includes,
@@ -41,8 +41,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
 
 NEXT_ORDER = FIRST_ORDER_NUMBER + NUM_PURCHASES  # number of the first order in a new world
 

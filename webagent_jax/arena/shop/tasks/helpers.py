@@ -59,7 +59,10 @@ def format_dollars(cents: int) -> str:
 def dollar_formats(cents: int) -> str:
     """Return the formats in which an answer may write an amount, as one reference."""
     text = format_dollars(cents)
-    return " |OR| ".join(dict.fromkeys((text, text.replace(",", ""))))
+    texts = (text, text.replace(",", ""))
+    # "$33" is $33.00.
+    whole = [form.removesuffix(".00") for form in texts]
+    return " |OR| ".join(dict.fromkeys((*texts, *whole)))
 
 
 def parse_cents(text: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import random
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from webagent_jax.arena.shop.policies import STATUSES
@@ -22,6 +21,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -41,9 +41,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
-
 
 _INDICES = {"latest": 0, "second latest": 1, "third latest": 2, "fourth latest": 3}
 _FACTS = {"number": "id", "date": "placed", "total": "total", "status": "status"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, STATUSES
 from webagent_jax.arena.shop.tasks.helpers import (
@@ -16,6 +15,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -26,8 +26,6 @@ from webagent_jax.expert_steps import answer, extract_text, give_up
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
 
 
 def _sample_order_status(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -94,9 +92,15 @@ def order_delivery(slots: Slots, page: Observation) -> Expert:
     yield from answer(method, reason="The order says how it was delivered")
 
 
+_SHORT_PAYMENTS = {"Credit card": "card", "Cash on delivery": "cash"}
+
+
 def _sample_order_payment(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng)
-    spec = answer_includes(order["payment"], excluding=PAYMENTS)
+    payment = order["payment"]
+    short_name = _SHORT_PAYMENTS.get(payment)
+    reference = f"{payment} |OR| {short_name}" if short_name else payment
+    spec = answer_includes(reference, excluding=[*PAYMENTS, *_SHORT_PAYMENTS.values()])
     return TaskInstance({"number": str(order["id"])}, spec)
 
 

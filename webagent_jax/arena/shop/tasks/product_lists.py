@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from webagent_jax.arena.shop.catalog import SORTS
@@ -15,7 +14,14 @@ from webagent_jax.arena.shop.tasks.helpers import (
     sample_category,
     sample_product,
 )
-from webagent_jax.arena.task import Data, TaskInstance, TemplateRegistry, sample_row, url_equals
+from webagent_jax.arena.task import (
+    Data,
+    Slots,
+    TaskInstance,
+    TemplateRegistry,
+    sample_row,
+    url_equals,
+)
 from webagent_jax.expert_steps import (
     Moves,
     click,
@@ -28,8 +34,6 @@ from webagent_jax.expert_steps import (
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
 
 _ORDERS = {
     "ascending price": "price-up",
@@ -128,8 +132,10 @@ def search_sorted(slots: Slots, page: Observation) -> Expert:
 
 def _sample_price_limit(data: Data, rng: random.Random) -> TaskInstance | None:
     row, limit = sample_category(data, rng), rng.choice((15, 20, 25, 30, 40, 50, 60, 75, 100))
-    url = f"{SHOP}/category/{row['slug']}?to={limit}"
-    return TaskInstance({"category": row["name"], "limit": str(limit)}, url_equals(url))
+    url = f"{SHOP}/category/{row['slug']}?to="
+    # The field accepts all of these amounts; %24 is a dollar sign.
+    urls = [f"{url}{sign}{limit}{cents}" for cents in ("", ".00") for sign in ("", "%24")]
+    return TaskInstance({"category": row["name"], "limit": str(limit)}, url_equals(*urls))
 
 
 @tasks.add(

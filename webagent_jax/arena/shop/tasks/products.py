@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 from webagent_jax.arena.shop.tasks.helpers import (
     dollar_formats,
@@ -16,6 +15,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     answer_includes,
@@ -36,7 +36,6 @@ from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
 
-Slots = Mapping[str, str]
 
 # --- one product ---------------------------------------------------------------------------------
 

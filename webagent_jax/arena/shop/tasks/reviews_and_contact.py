@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.shop.tasks.helpers import SHOP, go_to_product, sample_order, sample_product
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     all_of,
@@ -18,8 +18,6 @@ from webagent_jax.expert_steps import click, finish, select_option, type_text
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
 
 _REVIEWS = (
     ("4", "Solid", "Does what it should and looks good."),

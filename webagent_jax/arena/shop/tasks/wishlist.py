@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from webagent_jax.arena.shop.tasks.helpers import (
     AGENT_USER_ID,
@@ -15,6 +14,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
 )
 from webagent_jax.arena.task import (
     Data,
+    Slots,
     TaskInstance,
     TemplateRegistry,
     page_equals,
@@ -25,8 +25,6 @@ from webagent_jax.expert_steps import click, element_names_after, finish, select
 from webagent_jax.types import Expert, Observation
 
 tasks = TemplateRegistry("shop", "shopping")
-
-Slots = Mapping[str, str]
 
 
 def _sample_wish(data: Data, rng: random.Random) -> TaskInstance | None:
