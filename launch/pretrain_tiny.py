@@ -7,4 +7,5 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from webagent_jax.cli.main import main
 
 if __name__ == "__main__":
-    main(["pretrain-tiny", *sys.argv[1:]])
+    sys.argv[1:1] = ["pretrain-tiny"]
+    main()

@@ -81,7 +81,16 @@ def test_every_launcher_runs_a_command():
         if file.name != "benchmark.py":
             (command,) = [c for c in COMMANDS if f"`webagent {c}`" in file.read_text()]
             words = ", ".join(f'"{word}"' for word in command.split())
-            assert f"main([{words}, *sys.argv[1:]])" in file.read_text()
+            assert f"sys.argv[1:1] = [{words}]\n    main()" in file.read_text()
+
+
+def test_main_with_arguments_does_not_restart_its_caller():
+    script = (
+        "print('caller', flush=True)\nfrom webagent_jax.cli.main import main\n"
+        "main(['options', 'grpo.updates'])"
+    )
+    result = run_python("-c", script, GLIBC_TUNABLES="", LD_PRELOAD="")
+    assert (result.returncode, result.stdout.count("caller")) == (0, 1)
 
 
 # --- launch/benchmark.py -------------------------------------------------------------------------
@@ -193,6 +202,7 @@ def test_options_show_values_of_config():
         line.startswith("suite.tasks=") and line.endswith("(default: empty)") for line in lines
     )
     heads = [line for line in lines if not line.startswith(" ")]
+    assert run_command("options", "policy.unroll", "--changed").stdout == ""
     changed = run_command("options", *config, "--changed", "suite.tasks").stdout.splitlines()
     assert [line for line in changed if not line.startswith(" ")] == [
         line for line in heads if line.startswith("suite.tasks=")
@@ -315,6 +325,7 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("export --input=configs --output_dir=x --step=3", "configs contains no checkpoints/"),
         ("compare x --output_dir=y", "NAME=DIR"),
         ("options nothing-like-it", "no option matches"),
+        ("pretrain-tiny --output_dir=x --seed=-1", "--seed=-1: "),
     ],
 )
 def test_wrong_command_line_exits_with_message(args, message):

@@ -6,13 +6,17 @@ import dataclasses
 import json
 from importlib.util import find_spec
 
+import jax
 import pytest
+from absl.testing import flagsaver
 
-from webagent_jax import compile_check, policy
+from tests.launchers import load_main
+from webagent_jax import compile_check, config, policy
 from webagent_jax.chips import CHIPS, Chip, TopologyError
 from webagent_jax.compile_check import CostEstimate, ProgramReport, Report
 from webagent_jax.config import (
     BCConfig,
+    ConfigError,
     EngineConfig,
     GRPOConfig,
     LoRAConfig,
@@ -23,6 +27,7 @@ from webagent_jax.config import (
 from webagent_jax.inference import engine_shapes
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.kv_cache import kv_bytes_per_token
+from webagent_jax.policy import sharding
 
 SMALL = RunConfig(
     policy=PolicyConfig(path="Qwen2.5-0.5B", dtype="bfloat16", remat="full"),
@@ -80,6 +85,43 @@ def test_decode_work_counts_draft_tokens():
     assert speculative.hbm_bytes == plain.hbm_bytes  # weights and cache are read once per step
 
 
+def test_decode_work_reads_replicated_kv_heads():
+    model = compile_check.model_config(SMALL.policy)
+    assert model.num_kv_heads == 2
+
+    def cache_bytes(num_devices):
+        engine = dataclasses.replace(SMALL.engine, tensor_parallel_size=num_devices)
+        cfg = dataclasses.replace(SMALL, engine=engine)
+        work = compile_check._decode_work(cfg, EngineShapes.from_options(model, engine), model)
+        return work.hbm_bytes - policy.weight_bytes(model) / num_devices
+
+    tokens = SMALL.engine.slots * SMALL.engine.max_model_len
+    assert cache_bytes(1) == pytest.approx(tokens * kv_bytes_per_token(model))
+    assert cache_bytes(2) == pytest.approx(cache_bytes(1) / 2)
+    assert cache_bytes(4) == pytest.approx(cache_bytes(1))
+
+
+def test_asynchronous_update_keeps_kv_cache():
+    model = dataclasses.replace(compile_check.model_config(SMALL.policy), attention="dense")
+    mesh = sharding.make_mesh(devices=jax.devices()[:1])
+
+    def resident_bytes(max_staleness):
+        grpo = dataclasses.replace(SMALL.grpo, max_staleness=max_staleness)
+        cfg = dataclasses.replace(SMALL, grpo=grpo)
+        programs = compile_check._programs(cfg, model, mesh, "gpu")
+        return {program.name: program.resident for program in programs}
+
+    shapes = EngineShapes.from_options(model, SMALL.engine, platform="gpu")
+    cache_bytes = shapes.num_pages * shapes.page_tokens * kv_bytes_per_token(model)
+    synchronous, asynchronous = resident_bytes(0), resident_bytes(1)
+    assert {name: asynchronous[name] - synchronous[name] for name in synchronous} == {
+        "update": cache_bytes,
+        "reference scoring": cache_bytes,
+        "prefill": 0,
+        "decode step": 0,
+    }
+
+
 def test_check_rejects_more_devices_than_the_topology_has(monkeypatch):
     monkeypatch.setattr(compile_check, "topology_devices", lambda topology: [object()] * 4)
     message = "--devices=5 is more than the 4 devices of v5e:2x2; choose a larger --topology"
@@ -124,6 +166,27 @@ def test_table_reports_programs_that_do_not_fit():
     assert not report.fits
     record = json.loads(json.dumps(report.as_json()))
     assert record["programs"][0]["total"] == 4 * gib and record["fits"] is False
+
+
+def test_command_checks_workdir_before_compilation(tmp_path, monkeypatch, capsys):
+    report = Report("weights/X", "v5e:2x2", 4, {"fsdp": 4}, 2.0**34, ())
+    compiled = []
+    monkeypatch.setattr(compile_check, "check", lambda *args: compiled.append(args) or report)
+    main = load_main("compile_check")
+    (tmp_path / "file").write_text("")
+    values = {"config": config.to_config_dict(SMALL), "topology": "v5e:2x2"}
+    with (
+        flagsaver.flagsaver(workdir=str(tmp_path / "file" / "run"), **values),
+        pytest.raises(ConfigError, match="choose another --workdir"),
+    ):
+        main(["compile_check.py"])
+    assert not compiled
+    with flagsaver.flagsaver(workdir=str(tmp_path / "run"), **values):
+        main(["compile_check.py"])
+    assert json.loads((tmp_path / "run" / "compile.json").read_text()) == report.as_json() | {
+        "programs": []
+    }
+    assert "all programs fit" in capsys.readouterr().out
 
 
 @needs_libtpu

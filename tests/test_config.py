@@ -40,7 +40,7 @@ def test_unknown_option_error_lists_valid_options():
         ({"bc": {"epochs": 0}}, "bc.epochs and .* must be at least 1"),
         ({"bc": {"demos_per_task": -1}}, "demos_per_task, .* must be at least 1"),
         ({"bc": {"eval_episodes": -1}}, "eval_episodes must not be negative"),
-        ({"rollout": {"group_timeout": -1.0}}, "group_timeout must not be negative"),
+        ({"rollout": {"group_timeout": -1.0}}, "group_timeout must be 0 to 1,000,000 seconds"),
         ({"grpo": {"optimizer": {"max_grad_norm": 0}}}, "max_grad_norm must be above 0"),
         ({"grpo": {"optimizer": {"learning_rate": -1e-3}}}, "learning_rate must not be negative"),
         (
@@ -78,6 +78,28 @@ def test_unknown_option_error_lists_valid_options():
 def test_from_config_dict_rejects_invalid_values(values, message):
     with pytest.raises(ConfigError, match=message):
         config.from_config_dict(values)
+
+
+def time_limits(values, *path):
+    """Yield the path of each option in a config dict that is a time limit."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from time_limits(value, *path, name)
+        elif name.endswith("timeout"):
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e7, -1.0])
+def test_time_limits_are_finite(seconds):
+    paths = set(time_limits(config.to_config_dict(RunConfig()).to_dict()))
+    assert ("rollout", "episode_timeout") in paths
+    # Checked only for policy.kind=openai, in tests/test_endpoint.py.
+    for path in paths - {("policy", "endpoint", "timeout")}:
+        values = seconds
+        for name in reversed(path):
+            values = {name: values}
+        with pytest.raises(ConfigError, match=rf"^{'.'.join(path)} must be .* 1,000,000 seconds"):
+            config.from_config_dict(values)
 
 
 def test_from_config_dict_converts_comma_lists_and_integers():

@@ -17,6 +17,7 @@ import jax
 import pytest
 from absl.testing import flagsaver
 
+from tests.chat_server import Answer, ChatServer, serve_chat
 from tests.launchers import load_main
 from tests.suites.webarena_sites import FakeSite
 from webagent_jax import config, doctor, policy, xla_flags
@@ -308,6 +309,17 @@ def test_devices_check_reports_idle_devices(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.subject == "engine"
 
 
+def test_devices_check_counts_replicated_kv_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices() * 4)
+    model = policy.load_config("webagent-tiny")
+    assert model.num_kv_heads == 2
+    # Two key-value heads divide over two devices; four devices store both.
+    for num_devices, gib in ((2, 0.5), (4, 1.0)):
+        engine = EngineConfig(tensor_parallel_size=num_devices, kv_cache_mib=1024)
+        *_, result = devices._check_engine(RunConfig(engine=engine), model, 2**33)
+        assert f"{gib:.1f} GiB of keys and values" in result.description
+
+
 def test_devices_check_reports_engine_that_cannot_be_sharded(
     policy_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,12 +420,28 @@ def test_endpoints_check_reports_key_and_connection_errors(
     assert_error(check_endpoint("http://127.0.0.1:1/v1"), "sent no response")
 
 
-def test_endpoints_check_includes_judge(chat_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = make_webarena_config(judge=JudgeConfig(chat_url, "m", "DOCTOR_KEY"))
+@pytest.fixture
+def judge_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    with serve_chat(monkeypatch, "correct") as server:
+        yield server
+
+
+def test_endpoints_check_requests_verdict_of_judge(
+    judge_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_judge(url: str) -> CheckResult:
+        cfg = make_webarena_config(judge=JudgeConfig(url, "m", "DOCTOR_KEY"))
+        result: CheckResult = run_check(endpoints.check, cfg)["judge"]
+        return result
+
     monkeypatch.delenv("DOCTOR_KEY", raising=False)
-    assert_error(run_check(endpoints.check, cfg)["judge"], "is not set", "export")
-    monkeypatch.setenv("DOCTOR_KEY", "right")
-    assert run_check(endpoints.check, cfg)["judge"].status is CheckStatus.OK
+    assert_error(check_judge(judge_server.url), "is not set: export", "suite.webarena.judge")
+    monkeypatch.setenv("DOCTOR_KEY", "key")
+    assert check_judge(judge_server.url).status is CheckStatus.OK
+    assert "response_format" in judge_server.bodies[0]
+    judge_server.replies = [Answer({"error": {"message": "no json_schema"}}, 400)]
+    assert_error(check_judge(judge_server.url), "no json_schema", "judge.json_schema=False")
+    assert_error(check_judge("http://127.0.0.1:1/v1"), "no verdict", "check suite.webarena.judge")
 
 
 # --- all checks -----------------------------------------------------------------------------------
@@ -440,6 +468,18 @@ def test_run_checks_reports_check_that_crashes(
     lines = doctor.table(results).splitlines()
     assert lines[0].startswith("OK ") and lines[-2].startswith("broken ")
     assert "-> see the last line" in lines[-1]
+
+
+def test_run_checks_ignores_output_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "printing_suite.py").write_text(
+        "import os\nmake_suite = lambda pool, config: os.system('echo on port 1234') or 1 / 0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    cfg = RunConfig(suite=SuiteConfig(factory="printing_suite:make_suite"))
+    (result,) = doctor.run_checks(cfg, tmp_path, checks=("sites",))
+    assert_error(result, "division by zero")
 
 
 def test_launcher_exit_status_reflects_findings(

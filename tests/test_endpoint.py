@@ -186,7 +186,13 @@ def test_retry_after_header_sets_pause(chat_server: ChatServer, pauses: list[flo
     assert 30 < pauses[1] < 60.1
 
 
-@pytest.mark.parametrize("value", ["", "soon", "-1", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", "soon", "-1", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"),
+        "Wed, 21 Oct 99999999999999999999 07:28:00 GMT",
+    ],
+)
 def test_retry_after_is_zero_for_invalid_or_past_values(value: str) -> None:
     assert http_client.retry_after(value) == 0
 
@@ -455,6 +461,7 @@ def test_prices_are_dollars_per_million_tokens() -> None:
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"retries": -1}, "retries must not be negative"),
         ({"timeout": 0.0}, "timeout must be above 0"),
+        ({"timeout": float("inf")}, "timeout must be above 0 and at most 1,000,000 seconds"),
     ],
 )
 def test_invalid_endpoint_config_raises_error(options: dict[str, Any], error_text: str) -> None:

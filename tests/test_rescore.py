@@ -116,6 +116,22 @@ def test_labels_have_the_text_comparison_of_their_harness(tmp_path: Path) -> Non
     assert rescore.rescore(run, ["lite-v2"]).rewards == {"original": [0.0], "lite-v2": [1.0]}
 
 
+def test_labels_of_the_run_are_scored_again_with_another_file(tmp_path: Path) -> None:
+    rows = [
+        numbered(make_row(0, "gitlab", reference_answers={"must_include": [text]}), 500)
+        for text in ("170", "189")
+    ]
+    file, fixed = (write_file(tmp_path / f"{n}.json", [row]) for n, row in enumerate(rows))
+    run = write_run(tmp_path / "run", [make_episode(file, "0", "It is 170", 1.0)], test_file=file)
+    result = rescore.rescore(run, ["original"], {"test_file": fixed})
+    assert result.rewards == {"original of the run": [1.0], "original": [0.0]}
+    assert "1 of 1 common episodes have different verdicts" in rescore.report(result)
+    assert rescore.to_json(result)["run_labels"] == "original of the run"
+    # Without another file, the rewards of the run are those of the labels.
+    for overrides in ({}, {"test_file": file}):
+        assert rescore.rescore(run, ["original"], overrides).rewards == {"original": [1.0]}
+
+
 def test_final_url_is_scored_if_stored(tmp_path: Path) -> None:
     row = make_row(7, "gitlab", reference_url="__GITLAB__/about")
     file = write_file(tmp_path / "tasks.json", [row])

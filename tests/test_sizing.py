@@ -76,6 +76,29 @@ def test_memory_is_close_to_programs_compiled_for_gpus(model, rank, devices, upd
         assert result.rollout_bytes / 2**30 == pytest.approx(rollout, rel=0.05)
 
 
+def test_asynchronous_update_keeps_kv_cache():
+    cfg, hardware = make_config(), Hardware("", "v5e", 16, (1,), 0)
+    asynchronous = dataclasses.replace(cfg, grpo=dataclasses.replace(cfg.grpo, max_staleness=1))
+    synchronous_result = sizing.estimate(cfg, hardware, WORKLOAD)
+    result = sizing.estimate(asynchronous, hardware, WORKLOAD)
+    difference = result.update_bytes - synchronous_result.update_bytes
+    assert difference == pytest.approx(cfg.engine.cache_bytes, rel=0.01)
+    assert result.rollout_bytes == synchronous_result.rollout_bytes
+
+
+def test_replicated_kv_heads_are_read_by_each_device():
+    # Qwen2.5-3B has two key-value heads. Weights divide over all devices.
+    workload = dataclasses.replace(WORKLOAD, prompt_tokens=100_000.0)
+
+    def decode_step(num_devices):
+        hardware = Hardware("", "v5e", 16, (num_devices,), 0)
+        cfg = make_config(engine_size=num_devices)
+        return sizing.estimate(cfg, hardware, workload).engine_times.decode_step
+
+    assert decode_step(2) == pytest.approx(decode_step(1) / 2)
+    assert decode_step(4) > decode_step(2)
+
+
 def test_recommendation_prefers_training_of_all_params():
     values = instruct.get_config("arena")
     values.policy.path = "Qwen2.5-3B"

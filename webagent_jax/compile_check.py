@@ -29,7 +29,6 @@ from webagent_jax.chips import (
 )
 from webagent_jax.config import PolicyConfig, RunConfig
 from webagent_jax.hlo import count_dynamic_loops, estimated_cycles
-from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import programs, serving_params
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.policy import ModelConfig, flops, lora, presets, sharding
@@ -260,7 +259,10 @@ def _programs(
     engine = programs.ProgramSpec.from_params(served, shapes, serving, engine_mesh)
 
     # 3. Programs, each with the other arrays that remain on its devices. During an update, these
-    # are the params of the sleeping engine, without its KV cache.
+    # are the params of the engine, and its KV cache if it does not sleep.
+    engine_bytes = bytes_per_device(serving)
+    if cfg.grpo.max_staleness:
+        engine_bytes += bytes_per_device(engine.state.pages)
     loss_fn = learn.GRPOLoss.from_config(model, cfg.grpo, cfg.rollout.temperature, mesh)
     train_step = learn.make_train_step(loss_fn, optimizer, mesh)
     yield _Program(
@@ -271,7 +273,7 @@ def _programs(
             _rows((_MICROBATCHES, microbatch), cfg.grpo.row_tokens, mesh),
         ),
         update_work(cfg, model, mesh),
-        resident=bytes_per_device(serving),
+        resident=engine_bytes,
         # The base of adapters is also the reference.
         repeated=bytes_per_device(params) if base and reference else 0,
     )
@@ -286,7 +288,7 @@ def _programs(
             "reference scoring",
             lambda: score.lower(reference, _rows((microbatch,), cfg.grpo.row_tokens, mesh)),
             _scoring_work(cfg, model, mesh),
-            resident=bytes_per_device(serving) + bytes_per_device(state),
+            resident=engine_bytes + bytes_per_device(state),
         )
     training_bytes = bytes_per_device(state)
     # Base of the adapters and reference are the same arrays: count them once.
@@ -405,9 +407,10 @@ def _decode_work(cfg: RunConfig, shapes: EngineShapes, model: ModelConfig) -> Co
     width = 1 + shapes.num_speculative_tokens  # the last token of a slot and its drafts
     work = flops.layer_flops(model, width * shapes.slots, width * tokens)
     work += flops.logits_flops(model, width * shapes.slots)
-    hbm_bytes = policy.weight_bytes(model) + tokens * kv.kv_bytes_per_token(model)
     tensor = cfg.engine.tensor_parallel_size
-    return CostEstimate(work / tensor, hbm_bytes / tensor)
+    cache_fraction = tokens / (shapes.num_pages * shapes.page_tokens)
+    cache_bytes = cache_fraction * programs.cache_bytes_per_device(model, shapes, tensor)
+    return CostEstimate(work / tensor, policy.weight_bytes(model) / tensor + cache_bytes)
 
 
 def _causal_pairs(tokens: int) -> int:

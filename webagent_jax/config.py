@@ -541,12 +541,12 @@ _POSITIVE_BROWSER_OPTIONS = (
     "num_processes",
     "viewport_width",
     "viewport_height",
-    "call_timeout",
-    "navigation_timeout",
     "max_episodes_per_process",
     "max_rss_mib",
     "max_observation_chars",
 )
+
+_MAX_TIMEOUT = 1_000_000  # seconds; sockets and browsers count milliseconds in 32 bits: 24 days
 
 
 def _check(cfg: RunConfig) -> None:
@@ -564,6 +564,9 @@ def _check(cfg: RunConfig) -> None:
             (getattr(cfg.browser, name) > 0, f"browser.{name} must be above 0")
             for name in _POSITIVE_BROWSER_OPTIONS
         ),
+        _timeout_rule("browser.call_timeout", cfg.browser.call_timeout),
+        _timeout_rule("browser.navigation_timeout", cfg.browser.navigation_timeout),
+        _timeout_rule("browser.settle_timeout", cfg.browser.settle_timeout),
         (
             bool(cfg.suite.webarena.judge.model) or not cfg.suite.webarena.judge.url,
             "suite.webarena.judge.model must name the model behind suite.webarena.judge.url",
@@ -579,14 +582,13 @@ def _check(cfg: RunConfig) -> None:
             "suite.response_delay_ms needs an embedded suite: miniwob or arena",
         ),
         (cfg.suite.webarena.reset_every >= 1, "suite.webarena.reset_every must be at least 1"),
+        _timeout_rule("suite.webarena.replica_timeout", cfg.suite.webarena.replica_timeout),
+        _timeout_rule("suite.webarena.reset_timeout", cfg.suite.webarena.reset_timeout),
         (
             set(cfg.suite.infinity.difficulties) <= {"easy", "medium", "hard", "function"},
             "suite.infinity.difficulties must list some of: easy, medium, hard, function",
         ),
-        (
-            cfg.suite.infinity.verifier_timeout > 0,
-            "suite.infinity.verifier_timeout must be above 0 seconds",
-        ),
+        _timeout_rule("suite.infinity.verifier_timeout", cfg.suite.infinity.verifier_timeout),
         (cfg.prompt.full_pages >= 0, "prompt.full_pages must not be negative; 0 means all pages"),
         (cfg.policy.unroll >= 1, "policy.unroll must be at least 1"),
         *_endpoint_rules(cfg),
@@ -633,8 +635,8 @@ def _check(cfg: RunConfig) -> None:
             "bc.eval_episodes must not be negative; 0 measures decision accuracy only",
         ),
         (
-            cfg.rollout.group_timeout >= 0,
-            "rollout.group_timeout must not be negative; 0 is no limit",
+            0 <= cfg.rollout.group_timeout <= _MAX_TIMEOUT,
+            f"rollout.group_timeout must be 0 to {_MAX_TIMEOUT:,} seconds; 0 is no limit",
         ),
         (
             cfg.bc.checkpoint_interval >= 1 and cfg.grpo.checkpoint_interval >= 1,
@@ -724,7 +726,7 @@ def _check(cfg: RunConfig) -> None:
         (cfg.rollout.max_turns >= 1, "rollout.max_turns must be at least 1"),
         (cfg.rollout.max_new_tokens >= 1, "rollout.max_new_tokens must be at least 1"),
         (cfg.rollout.infra_retries >= 0, "rollout.infra_retries must not be negative"),
-        (cfg.rollout.episode_timeout > 0, "rollout.episode_timeout must be above 0 seconds"),
+        _timeout_rule("rollout.episode_timeout", cfg.rollout.episode_timeout),
         (
             cfg.guard.max_kl == 0 or cfg.grpo.kl_beta > 0 or cfg.grpo.kl_reference == "previous",
             "guard.max_kl needs grpo.kl_beta above 0: without a reference policy there is no KL",
@@ -772,6 +774,12 @@ def _check(cfg: RunConfig) -> None:
             raise ConfigError(message)
 
 
+def _timeout_rule(name: str, seconds: float) -> tuple[bool, str]:
+    """Return validity and error message of the rule for the time limit at option `name`."""
+    message = f"{name} must be above 0 and at most {_MAX_TIMEOUT:,} seconds"
+    return 0 < seconds <= _MAX_TIMEOUT, message
+
+
 def _optimizer_rules(name: str, optimizer: OptimizerConfig) -> tuple[tuple[bool, str], ...]:
     """Return validity and error message of each rule for the optimizer at option `name`."""
     return (
@@ -812,7 +820,7 @@ def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
         ),
         (endpoint.concurrency >= 1, "policy.endpoint.concurrency must be at least 1"),
         (endpoint.retries >= 0, "policy.endpoint.retries must not be negative; 0 disables retries"),
-        (endpoint.timeout > 0, "policy.endpoint.timeout must be above 0 seconds"),
+        _timeout_rule("policy.endpoint.timeout", endpoint.timeout),
         (
             cfg.rollout.top_k == cfg.eval.top_k == 0,
             "rollout.top_k and eval.top_k must be 0 for policy.kind=openai: "

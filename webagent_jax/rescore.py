@@ -27,7 +27,7 @@ LABELS: tuple[WebArenaLabels, ...] = get_args(WebArenaLabels)
 class LabeledEpisodes:
     """Rewards of the episodes of a run under each label set."""
 
-    run_labels: str  # label set that the run was scored with
+    run_labels: str  # key of the rewards of the run: its label set, or "<label set> of the run"
     episodes: Sequence[Episode]
     rewards: Mapping[str, Sequence[float | None]]  # by label set, in the order of `episodes`
     reasons: Mapping[str, Sequence[str]]  # reason for a missing reward, else empty
@@ -41,7 +41,8 @@ def rescore(
 
     Args:
         run: workdir of the evaluation.
-        labels: label sets besides that of the run.
+        labels: label sets besides that of the run; that of the run is scored again if `overrides`
+            change an option.
         overrides: values of options of `suite.webarena` in place of those of the run.
 
     Raises:
@@ -60,17 +61,20 @@ def rescore(
     episodes = list(journal.load().values())
     if not episodes:
         raise ConfigError(f"{run} has no episodes with a reward: run `webagent evaluate` first")
+    run_labels: str = suite.webarena.labels
+    if run_labels in labels and options != suite.webarena:
+        run_labels += " of the run"
     rewards: dict[str, Sequence[float | None]] = {
-        suite.webarena.labels: [episode.reward for episode in episodes]
+        run_labels: [episode.reward for episode in episodes]
     }
-    reasons: dict[str, Sequence[str]] = {suite.webarena.labels: [""] * len(episodes)}
-    num_reworded: dict[str, int] = {suite.webarena.labels: 0}
+    reasons: dict[str, Sequence[str]] = {run_labels: [""] * len(episodes)}
+    num_reworded: dict[str, int] = {run_labels: 0}
     for name in LABELS:
         if name in labels and name not in rewards:
             scores, num_reworded[name] = _score(episodes, replace(options, labels=name))
             rewards[name] = [score.reward for score in scores]
             reasons[name] = [score.reason for score in scores]
-    return LabeledEpisodes(suite.webarena.labels, episodes, rewards, reasons, num_reworded)
+    return LabeledEpisodes(run_labels, episodes, rewards, reasons, num_reworded)
 
 
 def _run_config(run: Path) -> RunConfig:

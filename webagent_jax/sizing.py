@@ -20,8 +20,8 @@ from webagent_jax import compile_check, policy
 from webagent_jax.chips import CHIPS, Chip
 from webagent_jax.compile_check import CostEstimate
 from webagent_jax.config import LoRAConfig, RunConfig
+from webagent_jax.inference import programs
 from webagent_jax.inference.engine_shapes import EngineShapes
-from webagent_jax.inference.kv_cache import kv_bytes_per_token
 from webagent_jax.policy import ModelConfig, flops, lora, sharding
 
 # Arrays that exist at once while the backward pass recomputes a layer, of the width of the MLP and
@@ -73,7 +73,7 @@ class Sizing:
     cfg: RunConfig
     usable_bytes: float  # memory that an estimate may fill
     mesh: dict[str, int]  # axis sizes of the training mesh
-    update_bytes: float  # bytes during an update, with the params of the sleeping engine
+    update_bytes: float  # bytes during an update, with the params of the engine
     rollout_bytes: float  # bytes during rollouts, with train state and reference
     update_seconds: float  # time of the optimizer step
     rollout_seconds: float  # time of the episodes
@@ -144,18 +144,20 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     size_ratio = policy.weight_bytes(served) / policy.weight_bytes(model)
     serving = engine_params * model.itemsize / 4 * size_ratio
     engine = EngineShapes.from_options(model, cfg.engine)
-    # Heads that do not divide over the devices are replicated.
-    cache_shards = 1 if model.num_kv_heads % engine_size else engine_size
-    cache = engine.num_pages * engine.page_tokens * kv_bytes_per_token(model) / cache_shards
+    cache = programs.cache_bytes_per_device(model, engine, engine_size)
+    cache_token_bytes = cache / (engine.num_pages * engine.page_tokens)
     # The engine's temporary arrays are about the size of the embedding.
     embedding = model.vocab_size * model.d_model * model.itemsize / engine_size
     chip = CHIPS[hardware.chip]
-    engine_times = _engine_times(cfg, served, chip, workload)
+    engine_times = _engine_times(cfg, served, chip, workload, cache_token_bytes)
+    update = state + _update_temporaries(cfg, model, chip, mesh, trained) + serving
+    if cfg.grpo.max_staleness:
+        update += cache
     return Sizing(
         cfg=cfg,
         usable_bytes=_USABLE_FRACTION * chip.hbm,
         mesh=dict(mesh.shape),
-        update_bytes=state + _update_temporaries(cfg, model, chip, mesh, trained) + serving,
+        update_bytes=update,
         rollout_bytes=state + serving + cache + embedding,
         update_seconds=_update_seconds(cfg, model, chip, mesh, workload),
         rollout_seconds=_rollout_seconds(cfg, hardware, workload, engine_times),
@@ -233,8 +235,9 @@ def _rollout_seconds(
 
 
 def _engine_times(
-    cfg: RunConfig, model: ModelConfig, chip: Chip, workload: Workload
+    cfg: RunConfig, model: ModelConfig, chip: Chip, workload: Workload, cache_token_bytes: float
 ) -> EngineTimes:
+    """Return the times of an engine whose devices store `cache_token_bytes` per token."""
     size, slots = cfg.engine.tensor_parallel_size, cfg.engine.slots
     # 1. Prefill: the part of each prompt that is not in the prefix cache.
     new_tokens = int(workload.prompt_tokens * (1 - workload.cached_fraction))
@@ -244,8 +247,8 @@ def _engine_times(
     context = workload.prompt_tokens + workload.response_tokens / 2
     step_flops = flops.layer_flops(model, slots, int(slots * context))
     step_flops += flops.logits_flops(model, slots)
-    step_bytes = policy.weight_bytes(model) + slots * context * kv_bytes_per_token(model)
-    step = CostEstimate(step_flops / size, step_bytes / size)
+    step_bytes = policy.weight_bytes(model) / size + slots * context * cache_token_bytes
+    step = CostEstimate(step_flops / size, step_bytes)
     return EngineTimes(
         prefill.seconds(chip) / workload.roofline_fraction,
         step.seconds(chip) / workload.roofline_fraction,

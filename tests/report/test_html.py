@@ -227,6 +227,13 @@ def test_report_overlays_runs_and_averages_seeds(tmp_path: Path) -> None:
 
 def test_launcher_rebuilds_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = load_main("report")
+    with (
+        flagsaver.flagsaver(workdir=str(tmp_path)),
+        pytest.raises(ConfigError, match="is not a run"),
+    ):
+        main(["report.py"])
+    assert not list(tmp_path.iterdir())
+    atomic_files.write_json(tmp_path / "config.json", {})
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
         output = capsys.readouterr().out

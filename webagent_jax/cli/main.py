@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a subcommand and exit.
 
     Args:
-        argv: subcommand and its options; None for those of the process.
+        argv: subcommand and its options; None for those of the process, which then restarts with
+            huge pages (`heap`).
     """
     args = list(sys.argv[1:] if argv is None else argv)
     with errors.exit_on_user_error(show_traceback="--traceback" in args):
@@ -57,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             _write(_overview(args))
             return
         needs_help = bool(_HELP_FLAGS & set(options))
-        if not needs_help:
+        # A caller that passes `argv` has its own program, which a restart would repeat.
+        if argv is None and not needs_help:
             heap.restart_with_huge_pages()
         from webagent_jax.cli import run
 

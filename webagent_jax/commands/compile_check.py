@@ -9,7 +9,6 @@ a program does not fit.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +17,7 @@ from absl import flags
 from webagent_jax.cli.run_config import run_config
 from webagent_jax.cli.workdir import parse_workdir
 from webagent_jax.config import ConfigError
+from webagent_jax.tracking import atomic_files
 
 _TOPOLOGY = flags.DEFINE_string(
     "topology", None, "Topology: v5e:4x4, v5p:2x2x2, or h100:8.", required=True
@@ -28,16 +28,18 @@ _DEVICES = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write compile.json and print a table."""
+    """Print a table and write compile.json."""
     from webagent_jax import compile_check
 
     workdir = parse_workdir(argv)
+    cfg = run_config()
+    # Before the compilation, which takes minutes.
+    atomic_files.make_workdir(workdir)
     try:
-        report = compile_check.check(run_config(), _TOPOLOGY.value, print, _DEVICES.value)
+        report = compile_check.check(cfg, _TOPOLOGY.value, print, _DEVICES.value)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    workdir.mkdir(parents=True, exist_ok=True)
-    (workdir / "compile.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
     print(compile_check.table(report))
+    atomic_files.write_json(workdir / "compile.json", report.as_json())
     if not report.fits:
         sys.exit(1)

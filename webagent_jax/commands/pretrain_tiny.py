@@ -16,7 +16,7 @@ from webagent_jax.cli.arguments import reject_arguments
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Output folder of the Hugging Face files.", required=True
 )
-_SEED = flags.DEFINE_integer("seed", None, "Seed of params and training data.")
+_SEED = flags.DEFINE_integer("seed", None, "Seed of params and training data.", lower_bound=0)
 _UPDATES = flags.DEFINE_integer("updates", None, "Number of optimizer steps.", lower_bound=1)
 
 

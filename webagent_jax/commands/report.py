@@ -26,8 +26,14 @@ def main(argv: Sequence[str]) -> None:
     from webagent_jax.report import html, run_loader, terminal
 
     path = parse_workdir(argv)
+    extra_workdirs = [Path(other) for other in _EXTRA_WORKDIRS.value]
+    for workdir in (path, *extra_workdirs):
+        if not run_loader.source_files(workdir):
+            raise ConfigError(
+                f"{workdir} is not a run: pass the --workdir of a training or evaluation"
+            )
     try:
-        page = html.write_report(path, [Path(other) for other in _EXTRA_WORKDIRS.value])
+        page = html.write_report(path, extra_workdirs)
         run = run_loader.load_run(path)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error

@@ -7,6 +7,7 @@ Prints one table with the success rate under each label set and the tasks whose 
 writes rescore.json. Label sets: original, verified, lite-v2 (docs/webarena.md). Labels that check
 requests or the final address need episodes with network logs: evaluate with
 --config.suite.webarena.keep_network_logs=True, or with --config.suite.webarena.labels=verified.
+The label set of the run is scored again if --labels lists it and a flag below changes its file.
 """
 
 from __future__ import annotations

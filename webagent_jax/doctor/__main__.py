@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from webagent_jax.config import from_config_dict
 
 if __name__ == "__main__":
     _, name, workdir = sys.argv
-    # Libraries may print to stdout, which is reserved for results.
-    stdout, sys.stdout = sys.stdout, sys.stderr
+    # Results go to a copy of stdout. Libraries and their processes print to stderr.
+    stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
     cfg = from_config_dict(json.load(sys.stdin))
     for result in importlib.import_module(f"webagent_jax.doctor.{name}").check(cfg, Path(workdir)):
         stdout.write(json.dumps(dataclasses.asdict(result)) + "\n")

@@ -29,8 +29,8 @@ from webagent_jax.doctor.check_result import (
     warning,
 )
 from webagent_jax.doctor.machine import available_bytes
-from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference.engine_shapes import EngineShapes
+from webagent_jax.inference.programs import cache_bytes_per_device
 from webagent_jax.policy import ModelConfig, sharding
 from webagent_jax.policy.attention import resolve_implementation
 
@@ -203,13 +203,7 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[C
             "change --config.engine.max_model_len or --config.engine.kv_cache_mib",
         )
         return
-    # Pages and params are divided among the devices of the engine.
-    cache_bytes = (
-        shapes.num_pages
-        * shapes.page_tokens
-        * kv.kv_bytes_per_token(model)
-        // engine.tensor_parallel_size
-    )
+    cache_bytes = cache_bytes_per_device(model, shapes, engine.tensor_parallel_size)
     served = replace(model, quantization=engine.quantization)
     param_bytes = policy.weight_bytes(served) // engine.tensor_parallel_size
     description = (

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from webagent_jax.config import ConfigError, EndpointConfig, RunConfig
-from webagent_jax.doctor.check_result import CheckResult, failure, from_error, ok
+from webagent_jax.config import ConfigError, EndpointConfig, JudgeConfig, RunConfig
+from webagent_jax.doctor.check_result import CheckResult, from_error, ok
 from webagent_jax.endpoint import ChatEndpoint, ChatRequest
+from webagent_jax.suites.webarena.suite import make_judge
 from webagent_jax.types import InfraError, Message
 
 _TIMEOUT = 60.0  # seconds; a server may load its model first
@@ -22,29 +23,37 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
     """Yield the results about the endpoints that the config uses."""
     del workdir
     if cfg.policy.kind == "openai":
-        yield _send_test_request("policy endpoint", cfg.policy.endpoint, "policy.endpoint")
-    judge = cfg.suite.webarena.judge
-    if cfg.suite.name == "webarena_lite" and judge.url:
-        options = "suite.webarena.judge"
-        if judge.api_key_env and not os.environ.get(judge.api_key_env):
-            yield failure(
-                "judge",
-                f"the variable of {options}.api_key_env={judge.api_key_env!r} is not set",
-                f"export the judge's key in {judge.api_key_env}, or leave the option empty",
-            )
-            return
-        config = EndpointConfig(judge.url, judge.model, judge.api_key_env)
-        yield _send_test_request("judge", config, options)
+        yield _check_policy(cfg.policy.endpoint)
+    if cfg.suite.name == "webarena_lite" and cfg.suite.webarena.judge.url:
+        yield _check_judge(cfg.suite.webarena.judge)
 
 
-def _send_test_request(subject: str, config: EndpointConfig, options: str) -> CheckResult:
+def _check_policy(config: EndpointConfig) -> CheckResult:
     start = time.monotonic()
     try:
         # Without retries, the result contains the first error.
         endpoint = ChatEndpoint(replace(config, retries=0))
         endpoint.chat(ChatRequest(_TEST_MESSAGES, _MAX_TOKENS, temperature=0.0), _TIMEOUT)
     except (ConfigError, InfraError) as error:
-        return from_error(subject, error, f"check {options}.url and its server")
+        fix = "check policy.endpoint.url and its server"
+        return from_error("policy endpoint", error, fix)
     return ok(
-        subject, f"{config.model} at {config.url} responded in {time.monotonic() - start:.1f} s"
+        "policy endpoint", f"{config.model} at {config.url} responded in {_seconds_since(start)}"
     )
+
+
+def _check_judge(config: JudgeConfig) -> CheckResult:
+    start = time.monotonic()
+    try:
+        judge = make_judge(config, os.environ)
+        assert judge is not None  # the config has a url
+        # A cached verdict would need no request.
+        judge = replace(judge, cache=None, tries=1, timeout=_TIMEOUT)
+        judge.same_meaning("How many are there?", reference="2", answer="two")
+    except (ConfigError, InfraError) as error:
+        return from_error("judge", error, "check suite.webarena.judge and its server")
+    return ok("judge", f"{config.model} at {config.url} gave a verdict in {_seconds_since(start)}")
+
+
+def _seconds_since(start: float) -> str:
+    return f"{time.monotonic() - start:.1f} s"

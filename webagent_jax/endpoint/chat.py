@@ -111,7 +111,13 @@ class ChatEndpoint:
         self._add_counts(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatResponse:
-        """Send a request and return the response, within `timeout` seconds.
+        """Send a request and return the response.
+
+        Args:
+            request: conversation and sampling options.
+            timeout: seconds for the wait for a slot and for all tries. The last try may exceed
+                them: a slow response takes up to twice the time that is left, and a try sends
+                another request after each rejected option.
 
         Raises:
             ConfigError: all requests fail until the user fixes the problem in the message.

@@ -154,7 +154,7 @@ def retry_after(value: str) -> float:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, cast, get_args
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from webagent_jax.inference import kv_cache as kv
 from webagent_jax.inference import prefill_decode
@@ -38,6 +38,16 @@ Name = Literal["init", "shared_prefix", "prefill", "decode"]
 # Logical axes of the arrays of a layer; a shared prefix has no axis of pages. The order of the last
 # two, which are never sharded, depends on the array.
 _PAGE_AXES = ("pages", "kv_heads", "tokens", "head_dim")
+
+
+def cache_bytes_per_device(model: ModelConfig, shapes: EngineShapes, num_devices: int) -> int:
+    """Return the bytes of the KV cache on each of the devices of an engine.
+
+    Key-value heads that do not divide over the devices are replicated.
+    """
+    # Shardings of an abstract mesh have the shapes of the shards, but no devices.
+    mesh = cast(Mesh, AbstractMesh((1, 1, num_devices), sharding.MESH_AXES))
+    return sharding.bytes_per_device(ProgramSpec.from_params(model, shapes, (), mesh).state.pages)
 
 
 @dataclass(frozen=True)
