@@ -285,7 +285,7 @@ def test_devices_check_passes_on_cpu() -> None:
             "engine.tensor_parallel_size=64 is more than the",
         ),
         ({"engine": EngineConfig(kv_cache_mib=10**8)}, "engine", "of keys and values, of "),
-        ({"engine": EngineConfig(max_model_len=10**6)}, "engine", "beyond the model's"),
+        ({"engine": EngineConfig(max_model_len=10**6)}, "engine", "exceeds the context length"),
     ],
 )
 def test_devices_check_reports_invalid_options(options: Any, subject: str, problem: str) -> None:

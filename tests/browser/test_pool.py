@@ -237,7 +237,7 @@ def test_call_timeout_does_not_affect_other_sessions(site: Any) -> None:
     config = BrowserConfig(call_timeout=3.0)
     with BrowserPool(config) as pool, pool.session(origins=[site.origin]) as hung_session:
         hung_session.goto(site.add_page("<p>x</p>"))
-        with pytest.raises(InfraError, match="no answer in 3 s"):
+        with pytest.raises(InfraError, match="no response in 3 s"):
             hung_session.evaluate("() => { for (;;); }")
         with pool.session(origins=[site.origin]) as other_session:
             other_session.goto(site.add_page("<p>x</p>"))

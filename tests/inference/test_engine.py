@@ -506,7 +506,7 @@ def test_engine_rejects_invalid_options():
     for options in ({"slots": 0}, {"max_model_len": 1}, {"steps_per_dispatch": 0}):
         with pytest.raises(ValueError, match="or more"):
             inference.Engine(CONFIG, PARAMS, **options)
-    with pytest.raises(ValueError, match="32768 positions"):
+    with pytest.raises(ValueError, match="context length 32768"):
         inference.Engine(CONFIG, PARAMS, max_model_len=32769)
 
 
