@@ -332,6 +332,30 @@ def test_wrong_command_line_exits_with_message(args, message):
     assert_mistake(run_command(*args.split()), message)
 
 
+def test_interruption_skips_exit_of_interpreter():
+    # Threads that compile may crash or block it.
+    script = (
+        "import atexit\nfrom webagent_jax.cli.errors import exit_on_user_error\n"
+        "atexit.register(print, 'exit of the interpreter')\nprint('before')\n"
+        "with exit_on_user_error(): raise KeyboardInterrupt"
+    )
+    result = run_python("-c", script)
+    assert (result.returncode, result.stdout) == (errors.INTERRUPTED, "before\n")
+    assert result.stderr == "error: interrupted\n"
+
+
+def test_interruption_of_a_callback_is_repeated():
+    script = (
+        "import gc, signal, time\nfrom absl import flags\nfrom webagent_jax.cli import run\n"
+        "flags.FLAGS(['test'])\nrun.configure_logging(verbose=False)\n"
+        "gc.callbacks.append(lambda *_: gc.callbacks.clear() or signal.raise_signal(2))\n"
+        "gc.collect()\n"
+        "try: time.sleep(20)\nexcept KeyboardInterrupt: print('interrupted')"
+    )
+    result = run_python("-c", script)
+    assert (result.stdout, result.stderr) == ("interrupted\n", "")
+
+
 def test_traceback_option_shows_traceback():
     result = run_command("train", "bc", "--traceback")
     assert result.returncode == errors.MISTAKE

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.browser
 REDIRECTS = "did not load: net::ERR_TOO_MANY_REDIRECTS"
 RESET = "did not load: net::ERR_CONNECTION_RESET"
 GARBAGE = "did not load: net::ERR_INVALID_HTTP_RESPONSE"
-NO_ANSWER = "did not respond in 4 s"
+NO_ANSWER = "did not answer in 4 s"
 SERVER_ERROR = "the shop is closed"
 PARTIAL_BODY = "the beginning"
 

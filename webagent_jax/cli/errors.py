@@ -21,6 +21,7 @@ from webagent_jax import device_memory
 
 _MIN_PYTHON = (3, 11)
 _INSTALL = "`make setup` in a checkout and use .venv/bin/python, or pip install webagent_jax"
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _PERMISSION_ERRORS = {errno.EACCES, errno.EPERM}  # for reading or writing
 
@@ -73,6 +74,10 @@ def exit_on_user_error(*, show_traceback: bool = False) -> Iterator[None]:
         if show_traceback:
             traceback.print_exception(error)
         sys.stderr.write(f"error: {message}\n")
+        if status == INTERRUPTED:
+            # XLA may still compile in other threads, which crash or block the exit of Python.
+            sys.stdout.flush()
+            os._exit(status)
         sys.exit(status)
 
 
@@ -95,8 +100,20 @@ def describe(error: BaseException) -> tuple[str, int] | None:
             "`webagent compile-check` computes the memory of a run."
         ), MISTAKE
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("webagent_jax"):
-        return f"{sys.executable} has no package {error.name}.\nRun {_INSTALL}", MISTAKE
+        return _describe_missing_module(error), MISTAKE
     return _describe_package_error(error) or _describe_os_error(error)
+
+
+def _describe_missing_module(error: ModuleNotFoundError) -> str:
+    """Return a message that depends on the file with the import: a library's, or a user's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [frame.filename for frame in frames if not frame.filename.startswith("<frozen ")]
+    if not files or files[-1].startswith(_PACKAGE) or "site-packages" in files[-1]:
+        return f"{sys.executable} has no package {error.name}.\nRun {_INSTALL}"
+    return (
+        f"{files[-1]} imports {error.name}, which is neither in {os.getcwd()} nor installed:\n"
+        "run webagent in the folder that contains it, or install it"
+    )
 
 
 def _describe_package_error(error: BaseException) -> tuple[str, int] | None:

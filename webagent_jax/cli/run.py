@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ flags.DEFINE_bool("traceback", False, "Print the traceback of an error that the 
 
 _PACKAGE = Path(__file__).parents[1]
 _HELP_WIDTH = 80
+_REPEAT_SECONDS = 0.1  # delay of a repeated Ctrl-C
 
 
 def run(command: str, options: Sequence[str]) -> None:
@@ -105,7 +108,7 @@ def configure_logging(*, verbose: bool) -> None:
         absl_logging.get_absl_handler().addFilter(_is_relevant)
         # transformers has its own log handler.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        sys.unraisablehook = _print_unraisable
+    sys.unraisablehook = _handle_unraisable
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
@@ -117,11 +120,16 @@ def _is_relevant(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR and not is_task
 
 
-def _print_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """Print an error that cannot be raised, except those of writes after a failed checkpoint.
 
     TensorStore reports each write to the event loop of the checkpoint, which the first failure
-    closes.
+    closes. A Ctrl-C that arrives in a callback, such as that of XLA for garbage collections, would
+    be lost: it is repeated.
     """
-    if str(unraisable.exc_value) != "Event loop is closed":
+    if unraisable.exc_type is KeyboardInterrupt:
+        # Later, because nothing can be raised before the callback ends.
+        args = (threading.main_thread().ident, signal.SIGINT)
+        threading.Timer(_REPEAT_SECONDS, signal.pthread_kill, args).start()
+    elif _VERBOSE.value or str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
