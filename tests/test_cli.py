@@ -363,6 +363,24 @@ def test_traceback_option_shows_traceback():
     assert result.stderr.splitlines()[-1].startswith("error: --workdir is missing")
 
 
+def test_config_file_imports_modules_of_current_folder(tmp_path):
+    (tmp_path / "my_config.py").write_text(
+        "from my_options import SEED\n"
+        "from webagent_jax.config import RunConfig, to_config_dict\n"
+        "def get_config():\n"
+        "    return to_config_dict(RunConfig(seed=SEED))\n"
+    )
+    args = ("from webagent_jax.cli.main import main; main()", "options", "seed")
+    # As in the console script, the current folder is not in the path.
+    config_flag = f"--config={tmp_path / 'my_config.py'}"
+    result = run_python("-P", "-c", *args, config_flag, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert_mistake(result, "my_config.py imports my_options, which is neither in")
+    assert "make setup" not in result.stderr
+    (tmp_path / "my_options.py").write_text("SEED = 91")
+    result = run_python("-P", "-c", *args, config_flag, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert "91" in result.stdout, result.stderr
+
+
 def test_python_without_packages_exits_with_message():
     result = run_python("-S", "launch/train_bc.py", PYTHONPATH="")
     assert_mistake(result, "has no package absl.\nRun `make setup`")

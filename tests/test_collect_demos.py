@@ -60,7 +60,9 @@ def test_collect_demos_skips_and_counts_long_prompts(tmp_path):
     }
     assert lines == [
         f"{num_skipped} of 2 demonstrations have prompts too long for "
-        f"engine.max_model_len={min_len - 1}: skipped; engine.max_model_len={min_len} fits all"
+        f"engine.max_model_len={min_len - 1}: skipped; engine.max_model_len={min_len} fits all",
+        "no demonstrations of these task names: "
+        + ", ".join(name for name in ("click-test", "enter-text") if name not in str(lengths)),
     ]
 
     min_one_len = min(prompt_lengths.values()) + SMOKE.rollout.max_new_tokens
@@ -75,8 +77,17 @@ def test_turn_limit_of_config_raises_that_of_experts(tmp_path, monkeypatch):
     prompt_lengths, lines = collect(tmp_path / "few", 4096, max_turns=1)
     assert len(prompt_lengths) == 1
     assert "1 of 2 experts need more than 1 turns: set rollout.max_turns above 1" in lines
+    assert lines[-1] == "no demonstrations of these task names: enter-text"
     prompt_lengths, lines = collect(tmp_path / "all", 4096, max_turns=5)
     assert len(prompt_lengths) == 2 and lines == []
+
+
+def test_demonstrations_above_turn_limit_are_reported(tmp_path):
+    prompt_lengths, lines = collect(tmp_path, 4096, max_turns=1)
+    assert len(prompt_lengths) == 2
+    (line,) = lines
+    pattern = r"1 demonstrations have more turns than rollout\.max_turns=1; the longest has [23]"
+    assert re.fullmatch(pattern, line)
 
 
 @pytest.mark.parametrize(("max_model_len", "num_episodes"), [(4096, 2), (4095, 3)])

@@ -57,6 +57,7 @@ def collect_demos(
             # Experts read no prompts. Without a limit, the log can report the one that fits all.
             episode_config = replace(episode_config, max_prompt_tokens=sys.maxsize)
         agent = runtime.expert_agent if source == "expert" else runtime.policy_agent
+        task_names = require_task_names(runtime.suite, "train")
         jobs = [
             Job(task, seed, episode_config, agent) for task, seed in demo_tasks(cfg, runtime.suite)
         ]
@@ -105,8 +106,47 @@ def collect_demos(
         progress.log(
             f"{num_skipped} demonstrations contain a response without a valid action: skipped"
         )
+    _log_missing_names(task_names, episodes, demonstrations, progress)
+    _log_excess_turns(demonstrations, cfg.rollout.max_turns, progress)
     demos.write(directory, map(demos.from_episode, demonstrations))
     journal.delete()
+
+
+def _log_missing_names(
+    names: Sequence[str],
+    episodes: Sequence[Episode],
+    demonstrations: Sequence[Episode],
+    progress: Progress,
+) -> None:
+    """Log the task names without demonstrations.
+
+    Args:
+        names: task names of the suite.
+        episodes: all episodes, equally many of each name, in the order of the names.
+        demonstrations: episodes that become demonstrations; if empty, nothing is logged.
+        progress: receives the log message.
+    """
+    ids = {episode.task.id for episode in demonstrations}
+    num_demos = len(episodes) // len(names)
+    missing = [
+        name
+        for number, name in enumerate(names)
+        if ids.isdisjoint(e.task.id for e in episodes[number * num_demos :][:num_demos])
+    ]
+    if ids and missing:
+        progress.log(f"no demonstrations of these task names: {', '.join(missing)}")
+
+
+def _log_excess_turns(
+    demonstrations: Sequence[Episode], max_turns: int, progress: Progress
+) -> None:
+    """Log the demonstrations that need more turns than a policy has."""
+    excess = [n for episode in demonstrations if (n := len(episode.turns)) > max_turns]
+    if excess:
+        progress.log(
+            f"{len(excess)} demonstrations have more turns than rollout.max_turns={max_turns}; "
+            f"the longest has {max(excess)}"
+        )
 
 
 def _run_jobs(

@@ -123,9 +123,12 @@ def element_names_after(page: Observation, name: str, kind: str) -> list[str]:
     return [element.name for element in elements[start + 1 :] if element.kind == kind]
 
 
-def _find_element(page: Observation, name: str, kind: str) -> str | None:
+def _find_element(page: Observation, name: str, kind: str, after: str = "") -> str | None:
+    _, _, text = page.text.partition(after) if after else ("", "", page.text)
     for element_id, element in page.elements.items():
-        if element.name == name and kind in ("", element.kind):
+        # The formats have ids as in `[7]` and `id="7"`.
+        is_after = not after or f"[{element_id}]" in text or f'id="{element_id}"' in text
+        if is_after and element.name == name and kind in ("", element.kind):
             return element_id
     return None
 
@@ -170,6 +173,7 @@ def click(
     name: str,
     kind: str = "",
     *,
+    after: str = "",
     intent_phrase: str | None = None,
     reason: str = "",
 ) -> Moves:
@@ -179,17 +183,20 @@ def click(
         page: current page.
         name: name of the element.
         kind: kind of the element; "" for any.
-        intent_phrase: words by which the task may refer to the element; None: its name, "": no
-            words.
+        after: text of the page before the element, such as the first cell of its table row, if
+            several elements have the name; the thought begins with it.
+        intent_phrase: words by which the task may refer to the element; None: `after` or its name,
+            "": no words.
         reason: reason for the click.
     """
-    page, element = yield from scroll_to(page, name, kind)
+    page, element = yield from scroll_to(page, name, kind, after)
     action = Action(ActionKind.CLICK, element)
+    thought = decide(page, action).thought
     return (
         yield Move(
-            decide(page, action).thought,
+            f"{after}: {thought}" if after else thought,
             action,
-            intent_phrase=name if intent_phrase is None else intent_phrase,
+            intent_phrase=after or name if intent_phrase is None else intent_phrase,
             reason=reason,
         )
     )
@@ -261,20 +268,22 @@ def give_up(reason: str) -> Expert:
 
 
 def scroll_to(
-    page: Observation, name: str, kind: str = ""
+    page: Observation, name: str, kind: str = "", after: str = ""
 ) -> Generator[Decision, Observation, tuple[Observation, str]]:
     """Scroll an element into view; return the page and the id of the element.
 
     The `compact` format contains the full page. In the other format, search below, then above.
+    `after` is that of `click`.
 
     Raises:
         LookupError: no such element is on the page.
     """
     page, element = yield from scroll_to_match(
-        page, lambda view: _find_element(view, name, kind), name
+        page, lambda view: _find_element(view, name, kind, after), name
     )
     if element is None:
-        raise LookupError(f"no {kind or 'element'} named {name!r} on:\n{page.text}")
+        place = f" after {after!r}" if after else ""
+        raise LookupError(f"no {kind or 'element'} named {name!r}{place} on:\n{page.text}")
     return page, element
 
 

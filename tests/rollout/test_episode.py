@@ -247,6 +247,20 @@ def test_error_in_code_of_expert_is_config_error(tokenizer, episode_config, deci
         run_episode(FakeEnv(), agent, TASK, episode_config)
 
 
+def test_expert_that_ends_before_episode_names_remedy(tokenizer, episode_config):
+    class Suite:
+        def make_expert(self, task, start):
+            return (yield Decision("press", Action(ActionKind.CLICK, "1")))
+
+    agent = ExpertAgent(Suite(), tokenizer, thinking=True)
+    episode = run_episode(FakeEnv(), agent, TASK, episode_config)
+    assert episode.outcome is Outcome.INFRA
+    assert episode.infra_error == (
+        "the expert of fake/0 ended, but the episode did not: end it with finish() or answer(), or "
+        "set SiteTask.is_done"
+    )
+
+
 def test_expert_with_wrong_parameters_is_config_error(tokenizer, episode_config):
     class Suite:
         def make_expert(self, task, start):

@@ -161,6 +161,12 @@ def test_fault_at_step_raises_config_error(attributes):
         environment.step(click("1"))
 
 
+def test_factory_without_environment_raises_config_error():
+    suite = GymSuite(lambda: None, SuiteConfig())
+    with pytest.raises(ConfigError, match=r"returned None: return a gymnasium\.Env"):
+        suite.make_env(suite.task("gymnasium", "test", 0))
+
+
 def test_info_of_none_raises_config_error():
     suite = faulty_suite()
     environment = suite.make_env(suite.task("gymnasium", "test", 0))

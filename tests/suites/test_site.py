@@ -13,9 +13,18 @@ import pytest
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, RunConfig, SuiteConfig
 from webagent_jax.doctor import sites as doctor_sites
+from webagent_jax.expert_steps import click
 from webagent_jax.suites import registry
 from webagent_jax.suites.site import SiteSuite, SiteTask
-from webagent_jax.types import Action, ActionKind, InfraError, Observation, ResetResult, Task
+from webagent_jax.types import (
+    Action,
+    ActionKind,
+    Element,
+    InfraError,
+    Observation,
+    ResetResult,
+    Task,
+)
 
 FACTORY = "examples.my_site.suite:make_suite"
 CONFIG = SuiteConfig(factory=FACTORY, train_seeds_per_task=20)
@@ -139,6 +148,10 @@ def _read_missing_file(page, answer):
     return Path("/no/such/file").read_text() == answer
 
 
+def _parse_json(page, answer):
+    return json.loads("{")
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("reward", "error", "message"),
@@ -146,7 +159,19 @@ def _read_missing_file(page, answer):
         (_divide, ConfigError, r"SiteTask.reward raised ZeroDivisionError.*test_site.py:\d+"),
         (_disconnect, InfraError, "server down"),
         (_read_missing_file, ConfigError, r"SiteTask.reward raised FileNotFoundError.*no/such"),
-        (lambda page, answer: 2, ConfigError, r"returned 2.0: return 0, 1 or a bool"),
+        (
+            _parse_json,
+            ConfigError,
+            r"SiteTask.reward raised JSONDecodeError.* at .*test_site.py:\d+",
+        ),
+        (
+            lambda page, answer: page.evaluate("a.b"),
+            InfraError,
+            r"^SiteTask.reward: .* a is not def",
+        ),
+        (lambda page, answer: None, ConfigError, r"reward returned None: return 0, 1 or a bool"),
+        (lambda page, answer: "yes", ConfigError, r"reward returned 'yes': return 0, 1 or a bool"),
+        (lambda page, answer: 2, ConfigError, r"returned 2: return 0, 1 or a bool"),
         (lambda page, answer: 0.5, ConfigError, r"returned 0.5: return 0, 1 or a bool"),
     ],
 )
@@ -203,6 +228,11 @@ def test_task_without_expert_raises_key_error(pool, tmp_path):
     suite.close()
 
 
+def test_tasks_without_names_raise_config_error():
+    with pytest.raises(ConfigError, match="tasks of a SiteSuite are a list: use a dict"):
+        SiteSuite(None, SuiteConfig(), "http://localhost:9", [lambda rng: None])
+
+
 def test_user_functions_without_result_raise_config_error(tmp_path, monkeypatch):
     suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {"go": lambda rng: None})
     with pytest.raises(ConfigError, match="the function of task 'go' returns None: return a SiteT"):
@@ -222,6 +252,27 @@ def test_error_of_expert_function_names_its_line():
     # A KeyError of `make_expert` is a task without an expert.
     with pytest.raises(ConfigError, match=r"SiteTask\.expert raised KeyError\('tea'\) at .*py:\d+"):
         suite.make_expert(suite.task("buy", "test", 0), result)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Jam | Kim\nbutton Close [1]\nVPN down | Lee\nbutton Close [2]",
+        '<html> <td> Jam </td> <a id="1"> Close </a> <td> VPN down </td> <a id="2"> Close </a>',
+    ],
+)
+def test_click_after_text_selects_row(text):
+    page = Observation(text, "", elements={i: Element("button", "Close") for i in ("1", "2")})
+    assert next(click(page, "Close")).action.element_id == "1"
+    decision = next(click(page, "Close", after="VPN down"))
+    assert decision.action == Action(ActionKind.CLICK, "2")
+    assert (decision.thought, decision.intent_phrase) == ("VPN down: click Close [2]", "VPN down")
+
+
+def test_click_without_element_after_text_raises_lookup_error():
+    page = Observation("button Close [1]\nVPN down", "", elements={"1": Element("button", "Close")})
+    with pytest.raises(LookupError, match="no element named 'Close' after 'VPN down' on"):
+        next(click(page, "Close", after="VPN down"))
 
 
 @pytest.mark.parametrize(
@@ -261,6 +312,20 @@ def test_doctor_opens_first_task_of_factory(tmp_path):
     assert FACTORY in str(finding) and "my_site/order/1000000 opened, with 8 elements" in str(
         finding
     )
+
+
+@pytest.mark.browser
+def test_doctor_refers_to_site_of_factory(tmp_path, monkeypatch):
+    source = (
+        "from webagent_jax.suites.site import SiteSuite, SiteTask\n"
+        "task = lambda rng: SiteTask('Go.', lambda page, answer: 1)\n"
+        "make = lambda pool, config: SiteSuite(pool, config, 'http://localhost:9', {'go': task})"
+    )
+    (tmp_path / "stopped_site.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = RunConfig(suite=SuiteConfig(factory="stopped_site:make"))
+    (finding,) = doctor_sites.check(config, tmp_path)
+    assert finding.fix.startswith("start the site, or check its address and SiteTask.start")
 
 
 @pytest.mark.browser

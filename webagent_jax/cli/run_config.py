@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from ml_collections import config_flags
 
 from webagent_jax import config, config_options
 from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.suites.user_code import add_current_folder
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -50,6 +52,8 @@ def load_checked_config() -> RunConfig:
 def with_config_path(argv: Sequence[str]) -> list[str]:
     """Return the arguments with --config first, set to the path of a config file.
 
+    Config files of users may import modules of the current folder, as `suite.factory` may.
+
     Raises:
         ConfigError: there is no such config, or an override names no option.
     """
@@ -65,8 +69,12 @@ def with_config_path(argv: Sequence[str]) -> list[str]:
             others.append(f"{flag}={_list_literal(text)}" if is_list and text is not None else arg)
         else:
             others.append(arg)
+    path = find_config(value)
+    if not path.startswith(f"{_DIRECTORY}{os.sep}"):
+        # A config of the user may import other modules of the user.
+        add_current_folder()
     # ml_collections requires the config before its overrides.
-    return [argv[0], f"--config={find_config(value)}", *others]
+    return [argv[0], f"--config={path}", *others]
 
 
 def _list_literal(text: str) -> str:

@@ -27,7 +27,13 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
         else:
             yield _open_first_task(cfg)
     except (ConfigError, InfraError) as error:
-        yield from_error(cfg.suite.label, error, "see the documentation of the suite in docs/")
+        yield from_error(
+            cfg.suite.label,
+            error,
+            "start the site, or check its address and SiteTask.start (docs/your_site.md)"
+            if cfg.suite.factory
+            else "see the documentation of the suite in docs/",
+        )
 
 
 def _open_first_task(cfg: RunConfig) -> CheckResult:

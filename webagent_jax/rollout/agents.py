@@ -196,7 +196,12 @@ class ExpertAgent:
                 )
             except ConfigError:
                 raise
-            except (StopIteration, LookupError, ValueError) as error:
+            except StopIteration as error:
+                raise InfraError(
+                    f"{name} ended, but the episode did not: end it with finish() or answer(), or "
+                    "set SiteTask.is_done"
+                ) from error
+            except (LookupError, ValueError) as error:
                 raise InfraError(f"{name} failed: {error!r}") from error
             thought = self._quoter.thought(decision.intent_phrase, decision.thought)
             text = prompts.format_response(thought, decision.action, self._thinking)

@@ -82,10 +82,16 @@ class GymSuite:
         """Create the environment of a task.
 
         Raises:
-            ConfigError: the function that creates it fails.
+            ConfigError: the function that creates it fails or returns something else.
         """
         with convert_user_errors("the factory of the environment"):
-            return GymEnvironment(self._make_env(), task.seed)
+            env = self._make_env()
+        if not hasattr(env, "step"):
+            raise ConfigError(
+                f"the factory of the environment returned {env!r}: return a gymnasium.Env; a "
+                "factory that returns a suite has the parameters `pool` and `config`"
+            )
+        return GymEnvironment(env, task.seed)
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise a KeyError: environments have no experts."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, cast
@@ -19,7 +18,7 @@ from webagent_jax.suites.gym_suite import GymSuite
 from webagent_jax.suites.infinity import Infinity
 from webagent_jax.suites.infinity import catalog as infinity_catalog
 from webagent_jax.suites.miniwob import MiniWob
-from webagent_jax.suites.user_code import convert_user_errors
+from webagent_jax.suites.user_code import add_current_folder, convert_user_errors
 from webagent_jax.suites.webarena import WebArena, catalog
 from webagent_jax.types import Split, Suite, Task
 
@@ -150,8 +149,7 @@ def load_factory(spec: str) -> SuiteFactory:
     is_path = module_name.startswith(".") or "/" in module_name
     if not module_name or not function_name or is_path:
         raise ConfigError(f"suite.factory={spec!r} must read module:function")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    add_current_folder()
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin
@@ -32,7 +33,7 @@ from webagent_jax.suites import site_state
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.names import did_you_mean
 from webagent_jax.suites.user_code import convert_user_errors
-from webagent_jax.types import Expert, Observation, ResetResult, Split, Task
+from webagent_jax.types import Expert, InfraError, Observation, ResetResult, Split, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class SiteTask:
     start: str = ""  # address of the first page, relative to that of the site
     # Returns whether the page ends the episode, after each action; None: only the agent ends it.
     is_done: Callable[[Session], bool] | None = None
-    # Called before the first page opens, for example to reset the server.
+    # Called before the first page opens, in each attempt; other attempts may run at the same time.
     reset: Callable[[], None] | None = None
     # Scripted solution from the first observation, for demonstrations.
     expert: Callable[[Observation], Expert] | None = None
@@ -60,9 +61,9 @@ TaskFunction = Callable[[random.Random], SiteTask]
 class SiteSuite:
     """Suite of the tasks of one site.
 
-    Episodes have separate browser contexts. They share the server of the site: if tasks change its
-    state, reset it in `SiteTask.reset` and set `rollout.max_concurrent_episodes=1`, or keep the
-    state of different users apart.
+    Episodes have separate browser contexts. They share the server of the site, and the attempts of
+    one task run concurrently: if tasks change its state, keep a state per browser, by a cookie, or
+    reset the state in `SiteTask.reset` and set `rollout.max_concurrent_episodes=1`.
 
     Args:
         pool: pool of browsers; the caller closes it.
@@ -75,8 +76,8 @@ class SiteSuite:
         origins: further origins that the pages may load, as "host:port".
 
     Raises:
-        ConfigError: `config.tasks` contains an unknown name, or `site` is neither an address nor a
-            folder.
+        ConfigError: `tasks` is no mapping, `config.tasks` contains an unknown name, or `site` is
+            neither an address nor a folder.
         InfraError: the server of a folder does not start.
     """
 
@@ -90,6 +91,11 @@ class SiteSuite:
         name: str = "site",
         origins: Sequence[str] = (),
     ) -> None:
+        if not isinstance(tasks, Mapping):
+            raise ConfigError(
+                f"the tasks of a SiteSuite are a {type(tasks).__name__}: use a dict of functions "
+                'by task name, such as {"add-item": add_item}'
+            )
         self._names = _select_names(config.tasks, tuple(tasks))
         self._functions = tasks
         self._seeds = task_seeds(config.train_seeds_per_task)
@@ -205,7 +211,7 @@ class SiteEnvironment(BrowserEnvironment):
     def _check_page(self, observation: Observation) -> tuple[Observation, bool]:
         if self._site_task.is_done is None:
             return observation, False
-        with convert_user_errors("SiteTask.is_done"):
+        with _convert_page_errors("SiteTask.is_done"):
             return observation, bool(self._site_task.is_done(self._session))
 
     def compute_reward(self, answer: str | None) -> float:
@@ -215,11 +221,21 @@ class SiteEnvironment(BrowserEnvironment):
             InfraError: the browser or the site fails.
             ConfigError: `SiteTask.reward` fails, or its result is neither 0 nor 1.
         """
-        with convert_user_errors("SiteTask.reward"):
-            reward = float(self._site_task.reward(self._session, answer))
-        if reward not in (0, 1):
-            raise ConfigError(f"SiteTask.reward returned {reward}: return 0, 1 or a bool")
-        return reward
+        with _convert_page_errors("SiteTask.reward"):
+            reward = self._site_task.reward(self._session, answer)
+            if reward not in (0, 1):
+                raise ConfigError(f"SiteTask.reward returned {reward!r}: return 0, 1 or a bool")
+            return float(reward)
+
+
+@contextmanager
+def _convert_page_errors(function: str) -> Iterator[None]:
+    """Convert user errors; the message of a page fault begins with the name of the function."""
+    with convert_user_errors(function):
+        try:
+            yield
+        except InfraError as error:
+            raise InfraError(f"{function}: {error}") from error
 
 
 def _select_names(selected: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,16 +1,32 @@
-"""Errors of functions that users write."""
+"""Modules and functions that users write: where they are found, and their errors."""
 
 from __future__ import annotations
 
+import os
+import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from webagent_jax.config import ConfigError
 from webagent_jax.types import InfraError
 
 # A repetition of the episode does not fix these.
 _FILE_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+# Files of the standard library, of installed packages and of this package.
+_LIBRARY_PREFIXES = (
+    "<frozen ",
+    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
+    f"{Path(__file__).parents[1]}{os.sep}",
+)
+
+
+def add_current_folder() -> None:
+    """Add the current folder to the paths of imports, in front as with `python -m`."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 @contextmanager
@@ -30,7 +46,10 @@ def convert_user_errors(function: str) -> Iterator[None]:
             raise InfraError(f"{function} failed: {error!r}") from error
         # The repr of an OSError lacks the name of the file.
         reason = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else repr(error)
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        # The call of a library function that raises is in the user's code.
+        user_frames = [f for f in frames if not f.filename.startswith(_LIBRARY_PREFIXES)]
+        frame = (user_frames or frames)[-1]
         raise ConfigError(
             f"{function} raised {reason} at {frame.filename}:{frame.lineno}: fix the function"
         ) from error
