@@ -27,6 +27,7 @@ from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import ConfigError, EvalConfig, PolicyConfig, RunConfig, SuiteConfig
 from webagent_jax.endpoint import Usage
+from webagent_jax.report import tables
 from webagent_jax.rollout import Collector, EpisodeConfig
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.progress import NullProgress
@@ -108,8 +109,11 @@ class FakeAgent:
 class FakeRuntime:
     """Substitute for `RolloutRuntime` without a browser or device."""
 
-    def __init__(self, cfg: RunConfig, tokenizer, suite: FakeSuite, usage: Usage | None) -> None:
+    def __init__(
+        self, cfg: RunConfig, tokenizer, suite: FakeSuite, usage: Usage | None, limit: int
+    ) -> None:
         self._cfg, self._tokenizer, self.suite, self.usage = cfg, tokenizer, suite, usage
+        self._limit = limit  # maximum tokens of a prompt
 
     def __enter__(self):
         return self
@@ -120,7 +124,7 @@ class FakeRuntime:
     def episode_config(self, max_turns, evaluation) -> EpisodeConfig:
         assert evaluation
         return EpisodeConfig(
-            self._tokenizer, PromptFormat(TEMPLATES["compact"]), max_turns, 500, 60.0
+            self._tokenizer, PromptFormat(TEMPLATES["compact"]), max_turns, self._limit, 60.0
         )
 
     def policy_agent(self, evaluation) -> FakeAgent:
@@ -145,6 +149,7 @@ def run(tokenizer, monkeypatch):
         usage=None,
         name="miniwob",
         policy="webagent-tiny",
+        max_prompt_tokens=500,
         **eval_options,
     ):
         fake_suite = suite or FakeSuite()
@@ -152,7 +157,7 @@ def run(tokenizer, monkeypatch):
         monkeypatch.setattr(
             evaluate,
             "RolloutRuntime",
-            lambda cfg, *_: FakeRuntime(cfg, tokenizer, fake_suite, usage),
+            lambda cfg, *_: FakeRuntime(cfg, tokenizer, fake_suite, usage, max_prompt_tokens),
         )
         monkeypatch.setattr(evaluate.html, "write_report", lambda workdir: None)
         options = {"seeds_per_task": 4, "max_turns": (6,), **eval_options}
@@ -258,6 +263,14 @@ def test_success_by_max_turns_matches_separate_runs(run, tmp_path):
     assert points[0]["success_rate"] < points[-1]["success_rate"] == record["success_rate"]
 
 
+def test_long_first_prompts_of_all_episodes_are_an_error(run, tmp_path):
+    # The second call finds a complete evaluation.
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="in 8 of 8 episodes the first prompt was too long"):
+            run(tmp_path, max_prompt_tokens=3)
+    assert json.loads((tmp_path / "eval.json").read_text())["n"] == 8
+
+
 # --- infrastructure errors -----------------------------------------------------------------------
 
 
@@ -280,6 +293,18 @@ def test_infra_errors_are_reported_and_retried_on_restart(run, tmp_path):
     second_record = run(tmp_path)
     assert (second_record["n"], second_record["infra"]) == (8, [])
     assert without_timings(second_record) == without_timings(run(tmp_path / "whole"))
+
+
+def test_evaluation_without_scored_episode_has_no_rate(run, tmp_path):
+    suite = FakeSuite(dict.fromkeys([f"fake/test/{name}/0" for name in "ab"], 99))
+    options = {"seeds_per_task": 1, "attempts": 2, "temperature": 1.0, "max_turns": (3, 6)}
+    record = run(tmp_path, suite=suite, **options)
+    assert (record["n"], record["success_rate"], record["by_site"]) == (0, None, {})
+    assert [point["rate"] for point in record["pass_at_k"].values()] == [None, None]
+    assert [point["success_rate"] for point in record["by_max_turns"]] == [None, None]
+    output = tables.evaluation(record)
+    assert re.search(r"^all +- +0\.0 to 100\.0 +0$", output, re.MULTILINE)
+    assert re.search(r"^up to 3 +- ", output, re.MULTILINE)
 
 
 # --- kills ---------------------------------------------------------------------------------------
@@ -357,6 +382,18 @@ def test_evaluation_rejects_changed_policy(run, tmp_path):
         file.write(b"\1\2\3\4")
     with pytest.raises(ConfigError, match="has changed since\nthis evaluation began"):
         run(tmp_path / "eval", policy=str(path))
+
+
+def test_evaluation_without_episodes_takes_other_policy(run, tmp_path):
+    path = tmp_path / "policy"
+    shutil.copytree(policy.resolve_dir("webagent-tiny"), path)
+    with pytest.raises(ConfigError, match="must be at most 10"):
+        run(tmp_path / "eval", policy=str(path), seeds_per_task=11)
+    assert (tmp_path / "eval" / "policy.json").exists()
+    with (path / "model.safetensors").open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\1\2\3\4")
+    assert run(tmp_path / "eval", policy=str(path))["n"] == 8
 
 
 def test_evaluation_without_episode_log_is_rerun(run, tmp_path):

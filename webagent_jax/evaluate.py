@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from webagent_jax.policy import prompt_record, weights
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.report import html
 from webagent_jax.rollout import Job
-from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.rollout.runtime import RolloutRuntime, long_prompt_note
 from webagent_jax.seeds import RandomStream
 from webagent_jax.suites.registry import require_task_names
 from webagent_jax.tracking import atomic_files, episode_log, episode_stats, run_metadata
@@ -59,15 +59,16 @@ def evaluate(
 
     Raises:
         ConfigError: the workdir contains a run with another config or of other weights, the split
-            has no tasks, or a task has fewer than `eval.seeds_per_task` seeds.
+            has no tasks, a task has fewer than `eval.seeds_per_task` seeds, or the first prompts of
+            all tasks are too long.
     """
     progress = progress or NullProgress()
     cfg = prompt_record.with_template(cfg)
     if note := prompt_record.untrained_template_note(cfg):
         progress.log(note)
     run_metadata.init_workdir(workdir, cfg, "evaluate")
-    _check_policy(cfg, workdir)
     state = _State(workdir / "episodes")
+    _check_policy(cfg, workdir, is_new=not state.episodes)
     keys = _completed_keys(workdir / "eval.json", state)
     # Complete: build the report again, without browsers and policy.
     if keys:
@@ -77,40 +78,39 @@ def evaluate(
             jobs = _jobs(cfg, runtime, state.wait_timer)
             progress.start_phase(name, len(jobs), "episodes", done=len(state.episodes))
             _run_jobs(jobs, runtime, state, progress)
-            _log_long_prompts(cfg, state.episodes.values(), progress)
         report = _report(cfg, state, [_key(job) for job in jobs])
         atomic_files.write_json(
             workdir / "eval.json", episode_log.eval_json(report, cfg, run_metadata.commit())
         )
     html.write_report(workdir)
+    if note := long_prompt_note(cfg, report.episodes):
+        # Only a prompt that is too long ends an episode with a reward before its first turn.
+        if not report.turns.max:
+            raise ConfigError(f"{note}, and choose another --workdir")
+        progress.log(note)
     return report
 
 
-def _check_policy(cfg: RunConfig, workdir: Path) -> None:
+def _check_policy(cfg: RunConfig, workdir: Path, *, is_new: bool) -> None:
     """Check that the policy has the files with which the evaluation began.
 
     A further training may have written other weights to the same path.
+
+    Args:
+        cfg: config of the run.
+        workdir: folder of the evaluation.
+        is_new: whether the evaluation has no episodes yet, so it may begin with other files.
     """
     if cfg.policy.kind != "weights":
         return
     checksum = weights.checksum(cfg.policy.path)
     path = workdir / "policy.json"
-    if not path.exists():
+    if is_new or not path.exists():
         atomic_files.write_json(path, {"path": cfg.policy.path, "sha256": checksum})
     elif atomic_files.read_json(path)["sha256"] != checksum:
         raise ConfigError(
             f"{workdir} contains episodes of other weights: {cfg.policy.path} has changed since\n"
             "this evaluation began; choose another --workdir"
-        )
-
-
-def _log_long_prompts(cfg: RunConfig, episodes: Iterable[Episode], progress: Progress) -> None:
-    # Other reasons to truncate an episode need a turn.
-    num_too_long = sum(episode.truncated and not episode.turns for episode in episodes)
-    if num_too_long:
-        progress.log(
-            f"in {num_too_long} episodes the first prompt was too long, so they failed without a "
-            f"response: increase engine.max_model_len={cfg.engine.max_model_len}"
         )
 
 

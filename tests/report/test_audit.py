@@ -20,6 +20,8 @@ UNPARSABLE = ParseError("the reply holds no action")
 PAGE = make_observation(2, 0)
 OTHER_PAGE = make_observation(2, 1)
 FAILED_PAGE = dataclasses.replace(PAGE, error="no such element")
+ALERT_PAGE = dataclasses.replace(PAGE, error="the page said: Saved; the page said: Sure?")
+FAILED_ALERT_PAGE = dataclasses.replace(PAGE, error="no such element; the page said: Saved")
 
 
 def make(turns: Sequence[tuple[Observation, Action | ParseError]], **fields: object) -> Episode:
@@ -48,6 +50,9 @@ def make(turns: Sequence[tuple[Observation, Action | ParseError]], **fields: obj
         ([(PAGE, UNPARSABLE)] * 3, [Finding.UNPARSABLE]),
         ([(PAGE, CLICK), (FAILED_PAGE, OTHER_CLICK)], [Finding.REFUSED]),
         ([(FAILED_PAGE, CLICK)], []),
+        # The text of a dialog is not an error of the action.
+        ([(PAGE, CLICK), (ALERT_PAGE, OTHER_CLICK)], []),
+        ([(PAGE, CLICK), (FAILED_ALERT_PAGE, OTHER_CLICK)], [Finding.REFUSED]),
         # An unparsable response is not an action that was refused.
         ([(PAGE, UNPARSABLE), (FAILED_PAGE, CLICK)], [Finding.UNPARSABLE]),
         (

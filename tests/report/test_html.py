@@ -107,6 +107,32 @@ def test_empty_workdir_is_reported_as_in_progress(tmp_path: Path) -> None:
     assert "This run is in progress" in html.write_report(tmp_path).read_text("utf-8")
 
 
+def test_finished_training_is_reported(tmp_path: Path) -> None:
+    metric_writers.JsonlWriter(tmp_path / "metrics.jsonl").write(1, {"reward": 0.5})
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    page = html.write_report(tmp_path).read_text("utf-8")
+    assert "Training finished: 1 updates" in page and "in progress" not in page
+    assert f"webagent evaluate --config.policy.path={tmp_path / 'policy'}" in page
+
+
+def test_evaluation_without_scored_episode_has_no_rate(tmp_path: Path) -> None:
+    record = {
+        "success_rate": None,
+        "n": 0,
+        "ci95": [0.0, 1.0],
+        "by_outcome": {"INFRA": 3},
+        "by_max_turns": [{"max_turns": 5, "success_rate": None, "n": 0, "ci95": [0.0, 1.0]}],
+        "pass_at_k": {"1": {"rate": None, "ci95": [0.0, 1.0]}},
+        "tasks": [],
+    }
+    atomic_files.write_json(tmp_path / "eval.json", record)
+    page = html.write_report(tmp_path).read_text("utf-8")
+    assert "<h1>No scored episode</h1>" in page and '<p class="big">–' in page
+    assert "on 0 held-out episodes" not in page
+    assert "Policy: 3 without a reward" in page
+
+
 def test_report_of_partial_run_compares_bc_with_base(workdir_copy: Path) -> None:
     summary = atomic_files.read_json(workdir_copy / "summary.json")
     del summary["grpo"], summary["seconds"], summary["hardware"]

@@ -241,6 +241,17 @@ def test_warnings_report_other_tasks_and_missing_rewards(eval_dirs: dict[str, Pa
     ]
 
 
+def test_compare_shows_no_rate_without_scored_episode(
+    eval_dirs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (eval_dirs["r1"] / "eval.json").write_text(json.dumps(make_eval_record({"a/0": None})))
+    run_compare(tmp_path / "out", f"BC={eval_dirs['bc']}", f"R1={eval_dirs['r1']}")
+    row = parse_row(capsys.readouterr().out, "R1  ")
+    assert row[:4] == ["R1", "-", "0.0 to 100.0", "0"] and row[-1] == "no common task"
+    figure = ElementTree.parse(tmp_path / "out" / "compare.svg").getroot()
+    assert figure.attrib["aria-label"] == "Success rate: BC 20.0 %; R1 - %"
+
+
 def test_warnings_report_several_attempts(eval_dirs: dict[str, Path]) -> None:
     record = json.loads((eval_dirs["bc"] / "eval.json").read_text())
     record["tasks"].append(record["tasks"][0] | {"attempt": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from pathlib import Path
 
@@ -69,3 +70,30 @@ def test_summary_shows_turn_limits_and_unscored_episodes(tmp_path: Path) -> None
     output = render_summary(tmp_path)
     assert "Policy: 3 without a reward" in output
     assert "Policy by turns: 50.0 % at 5, 50.0 % at 10" in output
+
+
+def test_summary_shows_no_rate_without_scored_episode(tmp_path: Path) -> None:
+    record = {
+        "success_rate": None,
+        "n": 0,
+        "ci95": [0.0, 1.0],
+        "by_outcome": {"INFRA": 3},
+        "by_max_turns": [{"max_turns": 5, "success_rate": None, "n": 0, "ci95": [0.0, 1.0]}],
+        "pass_at_k": {"1": {"rate": None, "ci95": [0.0, 1.0]}},
+        "tasks": [],
+    }
+    atomic_files.write_json(tmp_path / "eval.json", record)
+    output = render_summary(tmp_path)
+    assert re.search(r"^ *all +- *$", output, re.MULTILINE)
+    assert "Policy: 3 without a reward" in output
+    assert "by turns" not in output
+
+
+def test_summary_of_finished_training_names_next_command(tmp_path: Path) -> None:
+    for update in (1, 2, 3):
+        metric_writers.JsonlWriter(tmp_path / "metrics.jsonl").write(update, {"loss": 1.0})
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    output = " ".join(render_summary(tmp_path).split())
+    assert "Training finished: 3 updates. Evaluate its policy with webagent evaluate" in output
+    assert "--config.policy.path=" in output

@@ -64,7 +64,9 @@ def test_engine_longer_than_positions_of_policy_raises_config_error():
     )
     model, snapshot = initial_policy(cfg)
     tokenizer = ChatTokenizer(policy.resolve_dir(cfg.policy.path))
-    with pytest.raises(ConfigError, match=r"max_model_len=1000000 exceeds the context of \d+ tokens"):
+    with pytest.raises(
+        ConfigError, match=r"max_model_len=1000000 exceeds the context of \d+ tokens"
+    ):
         make_engine(cfg, tokenizer, model, snapshot)
     # Smaller than the keys and values of one sequence.
     model = dataclasses.replace(model, num_layers=1_000)

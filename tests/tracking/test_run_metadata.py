@@ -70,6 +70,24 @@ def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
     assert content["config"]["seed"] == 3 and content["command"] == "evaluate"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "policy.json",
+        "tensorboard/events.out",
+        "phases/eval_base.json",
+        "eval/base/config.json",
+        "eval/base/policy.json",
+    ],
+)
+def test_failed_start_does_not_occupy_workdir(tmp_path: Path, name: str) -> None:
+    run_metadata.init_workdir(tmp_path, RunConfig(), "quickstart")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    run_metadata.init_workdir(tmp_path, RunConfig(seed=3), "quickstart")
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["seed"] == 3
+
+
 def test_run_with_demonstrations_only_takes_new_config(tmp_path: Path) -> None:
     run_metadata.init_workdir(tmp_path, RunConfig(), "train bc")
     (tmp_path / "demos" / "1.0.0").mkdir(parents=True)
@@ -87,7 +105,8 @@ def test_workdir_of_another_program_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["weights", "openai"])
 def test_config_contains_devices_of_local_policies(tmp_path: Path, kind) -> None:
-    policy = PolicyConfig(kind=kind, endpoint=EndpointConfig(url="http://x/v1", model="m"))
+    endpoint = EndpointConfig("http://x/v1", "m") if kind == "openai" else EndpointConfig()
+    policy = PolicyConfig(kind=kind, endpoint=endpoint)
     cfg = RunConfig(policy=policy, prompt=PromptConfig(template="webarena"))
     run_metadata.init_workdir(tmp_path, cfg, "evaluate")
     hardware = json.loads((tmp_path / "config.json").read_text())["hardware"]

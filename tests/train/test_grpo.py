@@ -1,15 +1,148 @@
-"""Tests of the config checks of M-GRPO."""
+"""Tests of the start and the end of M-GRPO."""
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from webagent_jax.config import ConfigError, RolloutConfig, RunConfig
+from tests.rollout.fakes import TASK, FakeEnv, FakeSampler, FakeSuite
+from tests.train.test_grpo_updates import CFG
+from webagent_jax import policy
+from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
+from webagent_jax.config import ConfigError, GuardConfig, RolloutConfig, RunConfig
+from webagent_jax.inference import EngineStats
 from webagent_jax.quickstart import quickstart
+from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig
 from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.train import grpo
 from webagent_jax.train.grpo import train_grpo
+from webagent_jax.train.metrics import GuardTripped
+from webagent_jax.types import InfraError
+
+
+class LogProgress(NullProgress):
+    """Progress that keeps the messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.messages.append(message)
+
+
+class FakeTaskSuite(FakeSuite):
+    """Suite of one task; a task name that it lacks is an error."""
+
+    def task_names(self, split):
+        return ("press",)
+
+    def task(self, name, split, index):
+        return TASK
+
+
+class FakeRuntime:
+    """Substitute for `RolloutRuntime`: all responses are the same answer."""
+
+    max_concurrent_episodes = 2
+
+    def __init__(self, cfg: RunConfig, env_factory, max_prompt_tokens: int) -> None:
+        if "press" not in cfg.suite.tasks:
+            raise ConfigError("suite.tasks: unknown task")
+        self.tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
+        self.suite = FakeTaskSuite(env_factory)
+        self.engine = SimpleNamespace(stats=lambda: EngineStats(1))
+        self.pool = SimpleNamespace(stats=lambda: SimpleNamespace(launches=0, crashes=0))
+        self._max_prompt_tokens = max_prompt_tokens
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def episode_config(self, max_turns: int) -> EpisodeConfig:
+        prompt = PromptFormat(TEMPLATES["compact"])
+        return EpisodeConfig(self.tokenizer, prompt, max_turns, self._max_prompt_tokens, 60.0)
+
+    def policy_agent(self) -> EngineAgent:
+        sampler = FakeSampler(self.tokenizer, ['<answer> exit(message="no") </answer>'])
+        return EngineAgent(
+            sampler, self.tokenizer.stop_ids, max_new_tokens=32, temperature=1.0, timeout=60.0
+        )
+
+    def collector(self) -> Collector:
+        return Collector(self.suite, max_concurrent_episodes=2, infra_retries=0)
+
+    def engine_asleep(self):
+        return nullcontext()
+
+    def update_policy(self, snapshot) -> None:
+        pass
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Function that trains two updates with a `FakeRuntime` and returns the messages."""
+
+    def run(*, env_factory=lambda index: FakeEnv(), max_prompt_tokens=1000, tasks=("press",)):
+        monkeypatch.setattr(
+            grpo, "RolloutRuntime", lambda cfg, *_: FakeRuntime(cfg, env_factory, max_prompt_tokens)
+        )
+        progress = LogProgress()
+        cfg = replace(
+            CFG,
+            suite=replace(CFG.suite, tasks=tasks),
+            grpo=replace(CFG.grpo, updates=2),
+            guard=GuardConfig(patience=3),
+        )
+        train_grpo(cfg, tmp_path, progress)
+        return progress.messages
+
+    return run
+
+
+def test_long_first_prompts_of_all_episodes_stop_run(train, tmp_path):
+    with pytest.raises(ConfigError, match=r"too long in all episodes.*engine\.max_model_len=64"):
+        train(max_prompt_tokens=3)
+    (record,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert record["episode/num_turns"] == 0
+    assert not (tmp_path / "policy").exists()
+
+
+def test_long_first_prompts_of_some_episodes_are_logged(train):
+    long_page = "word " * 1000
+    messages = train(env_factory=lambda i: FakeEnv(page=long_page if i % 2 else ""))
+    assert any("update 1: in " in m and "the first prompt was too long" in m for m in messages)
+
+
+def test_run_without_gradient_reports_unchanged_policy(train, tmp_path):
+    assert any("policy/ equals the initial policy" in message for message in train())
+    assert (tmp_path / "policy" / "config.json").exists()
+
+
+class DeadEnv(FakeEnv):
+    """Environment whose agent cannot act: the browser fails at the reward."""
+
+    def compute_reward(self, answer: str | None) -> float:
+        raise InfraError("the site is down")
+
+
+def test_run_with_infra_episodes_only_stops(train, tmp_path):
+    # There are fewer updates than the patience of the guard.
+    with pytest.raises(GuardTripped, match="after update 2: 100% of the episodes are lost"):
+        train(env_factory=lambda index: DeadEnv())
+    assert not (tmp_path / "policy").exists()
+
+
+def test_failed_start_does_not_occupy_workdir(train, tmp_path):
+    with pytest.raises(ConfigError, match="unknown task"):
+        train(tasks=("pres",))
+    assert not (tmp_path / "tensorboard").exists()
+    assert train()
 
 
 @pytest.mark.parametrize(

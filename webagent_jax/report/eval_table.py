@@ -137,6 +137,8 @@ def figure(entries: Sequence[EvalEntry]) -> str:
 
 def _bar(axes: Axes, x: float, width: float, entry: EvalEntry, series: int) -> None:
     rate = entry.record["success_rate"]
+    if rate is None:
+        return
     low, high = entry.record["ci95"]
     axes.bar(x, 100 * rate, width, color=_color(series))
     # Rounding can put the rate outside of its interval; matplotlib rejects negative errors.

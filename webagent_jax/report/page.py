@@ -64,7 +64,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "percent": lambda rate: f"{100 * rate:.1f}",
+        "percent": lambda rate: "–" if rate is None else f"{100 * rate:.1f}",
         "points": lambda difference: f"{100 * difference:+.1f}".replace("-", "−"),
         "duration": duration,
         "human": lambda key: key.replace("_", " ").replace("/", " "),

@@ -5,6 +5,7 @@ The loader reads these files if they exist:
 - `config.json`
 - `summary.json`, else `eval/<stage>/eval.json`, and `eval.json`
 - `bc/metrics.jsonl` and `grpo/metrics.jsonl`; `metrics.jsonl` belongs to the command in config.json
+- `policy/config.json`, which exists once a training has finished
 - episodes: `eval/<stage>/episodes/episodes.jsonl`, `episodes/episodes.jsonl`, and `update-*.jsonl`
   in `grpo/episodes/` or `episodes/`
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ _SOURCES = (
     "metrics.jsonl",
     "bc/metrics.jsonl",
     "grpo/metrics.jsonl",
+    "policy/config.json",
     "episodes/*.jsonl",
     "grpo/episodes/*.jsonl",
     "eval/*/episodes/*.jsonl",
@@ -65,7 +67,7 @@ class Evaluation:
     """Evaluation of one stage from `eval.json`; rates are in [0, 1]."""
 
     stage: str  # key of `STAGES`
-    rate: float  # success rate
+    rate: float | None  # success rate; None without an episode with a reward
     n: int  # number of episodes with a reward
     ci95: Interval  # 95 % interval of `rate`
     by_site: Mapping[str, SiteRate]  # success rate by site
@@ -106,12 +108,18 @@ class Run:
     hardware: Mapping[str, Any]  # see `run_metadata.hardware`
     metrics: Mapping[str, Sequence[Mapping[str, float]]]  # records per update, by "grpo" and "bc"
     logs: Sequence[EpisodeLogFile]  # episode logs in the order of the run
+    policy: Path | None = None  # exported policy of a finished training
 
     @property
     def comparison(self) -> StageComparison | None:
         """Comparison of the last stage with the previous one; None for fewer than two stages."""
         last_two = list(self.evaluations.values())[-2:]
         return compare(*last_two) if len(last_two) == 2 else None
+
+    @property
+    def num_updates(self) -> int:
+        """Number of updates of the training in the workdir."""
+        return max(map(len, self.metrics.values()))
 
 
 def load_run(workdir: Path) -> Run:
@@ -166,6 +174,7 @@ def _load(workdir: Path) -> Run:
             "bc": _metrics(workdir / "bc", *([workdir] if is_bc else [])),
         },
         logs=_logs(workdir),
+        policy=workdir / "policy" if (workdir / "policy" / "config.json").exists() else None,
     )
 
 
@@ -196,26 +205,32 @@ def _evaluation(stage: str, record: Mapping[str, Any]) -> Evaluation:
     low, high = record["ci95"]
     return Evaluation(
         stage=stage,
-        rate=record["success_rate"],
+        # Earlier versions wrote a rate of 0 without an episode with a reward.
+        rate=record["success_rate"] if record["n"] else None,
         n=record["n"],
         ci95=(low, high),
         by_site={site: _site_rate(entry) for site, entry in record.get("by_site", {}).items()},
         outcomes=record.get("by_outcome", {}),
         rewards=comparison.first_rewards(record),
-        by_max_turns=[
-            _point(entry["max_turns"], entry) for entry in record.get("by_max_turns", [])
-        ],
-        pass_at_k=[_point(int(k), entry) for k, entry in record.get("pass_at_k", {}).items()],
+        by_max_turns=_points(
+            (entry["max_turns"], entry) for entry in record.get("by_max_turns", [])
+        ),
+        pass_at_k=_points((int(k), entry) for k, entry in record.get("pass_at_k", {}).items()),
         infra=record.get("infra", []),
         record=record,
     )
 
 
-def _point(limit: int, entry: Mapping[str, Any]) -> LimitPoint:
-    # The key is success_rate in by_max_turns and rate in pass_at_k.
-    rate = entry["success_rate"] if "success_rate" in entry else entry["rate"]
-    low, high = entry["ci95"]
-    return LimitPoint(limit, rate, (low, high))
+def _points(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> list[LimitPoint]:
+    """Return the points of the limits with a rate; without a scored episode there is none."""
+    points = []
+    for limit, entry in entries:
+        # The key is success_rate in by_max_turns and rate in pass_at_k.
+        rate = entry["success_rate"] if "success_rate" in entry else entry["rate"]
+        if rate is not None:
+            low, high = entry["ci95"]
+            points.append(LimitPoint(limit, rate, (low, high)))
+    return points
 
 
 def _site_rate(entry: Mapping[str, Any]) -> SiteRate:

@@ -92,9 +92,9 @@ def markdown(rows: Rows) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, separator, *body))
 
 
-def percent(rate: float) -> str:
-    """Format a rate in percent with one digit."""
-    return f"{100 * rate:.1f}"
+def percent(rate: float | None) -> str:
+    """Format a rate in percent with one digit; None, without a scored episode, is `-`."""
+    return "-" if rate is None else f"{100 * rate:.1f}"
 
 
 def interval(ci95: Sequence[float]) -> str:

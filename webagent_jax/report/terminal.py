@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from webagent_jax.report import plots, training_curves
+from webagent_jax.report import plots, tables, training_curves
 from webagent_jax.report.run_loader import STAGES, Evaluation, Run, StageComparison
 from webagent_jax.report.training_curves import Metric
 
@@ -42,10 +42,15 @@ def summary(run: Run) -> RenderableType:
 
 def _parts(run: Run) -> Iterator[RenderableType]:
     stages = list(run.evaluations.values())
-    if not stages:
-        yield Text("No evaluation has finished yet.")
-    else:
+    if stages:
         yield _success(stages)
+    elif run.policy:
+        yield Text(
+            f"Training finished: {run.num_updates} updates. Evaluate its policy with\n"
+            f"webagent evaluate --config.policy.path={run.policy}"
+        )
+    else:
+        yield Text("No evaluation has finished yet.")
     if run.comparison:
         yield Text(_comparison_text(run.comparison))
     for stage in stages:
@@ -70,7 +75,7 @@ def _success(stages: Sequence[Evaluation]) -> Table:
         rates = (stage.by_site.get(site) for stage in stages)
         table.add_row(site, *(f"{100 * rate.rate:.0f}" if rate else "" for rate in rates))
     table.add_section()
-    table.add_row("all", *(f"{100 * stage.rate:.1f}" for stage in stages), style="bold")
+    table.add_row("all", *(tables.percent(stage.rate) for stage in stages), style="bold")
     intervals = ((100 * low, 100 * high) for low, high in (stage.ci95 for stage in stages))
     table.add_row("95 % interval", *(f"{low:.1f} to {high:.1f}" for low, high in intervals))
     table.add_row("episodes", *(f"{stage.n:,}" for stage in stages))

@@ -113,7 +113,9 @@ def _grade(turn: types.Turn, next_observation: types.Observation | None) -> str:
     """Return `x` for a response without a valid action, `e` for an error, else `.`."""
     if isinstance(turn.action, types.ParseError):
         return "x"
-    return "e" if next_observation and next_observation.error else "."
+    if next_observation and episode_stats.has_action_error(next_observation):
+        return "e"
+    return "."
 
 
 def _with_next(episode: types.Episode) -> Iterator[tuple[types.Turn, types.Observation | None]]:

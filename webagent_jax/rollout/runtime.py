@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Self
@@ -186,6 +186,18 @@ def sampling_options(cfg: RunConfig, *, evaluation: bool) -> RolloutConfig | Eva
     if not evaluation:
         return cfg.rollout
     return replace(cfg.eval, max_new_tokens=cfg.eval.max_new_tokens or cfg.rollout.max_new_tokens)
+
+
+def long_prompt_note(cfg: RunConfig, episodes: Sequence[Episode]) -> str:
+    """Return a note on the episodes whose first prompt was too long; empty without any."""
+    # Other reasons to truncate an episode need a turn.
+    num_too_long = sum(episode.truncated and not episode.turns for episode in episodes)
+    if not num_too_long:
+        return ""
+    return (
+        f"in {num_too_long} of {len(episodes)} episodes the first prompt was too long, so they "
+        f"failed without a response: increase engine.max_model_len={cfg.engine.max_model_len}"
+    )
 
 
 def make_policy_agent(

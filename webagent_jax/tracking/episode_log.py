@@ -118,14 +118,14 @@ def screenshot_name(screenshot: bytes) -> str:
 
 
 def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
-    """Return the content of `eval.json`; rates are in [0, 1].
+    """Return the content of `eval.json`; rates are in [0, 1], or None without a scored episode.
 
     `pass_at_k` is omitted for one attempt per task, `by_max_turns` for one turn limit, and `usage`
     without an endpoint.
     """
     has_limits = len(report.by_max_turns) > 1
     return {
-        "success_rate": report.success_rate,
+        "success_rate": report.success_rate if report.n else None,
         "n": report.n,
         "ci95": list(report.ci95),
         "by_site": {site: _rate(rate) for site, rate in report.by_site.items()},
@@ -154,12 +154,13 @@ def eval_json(report: types.EvalReport, config: RunConfig, commit: str) -> Json:
 
 
 def _rate(rate: types.SuccessRate) -> Json:
-    return {"success_rate": rate.success_rate, "n": rate.n, "ci95": list(rate.ci95)}
+    success_rate = rate.success_rate if rate.n else None
+    return {"success_rate": success_rate, "n": rate.n, "ci95": list(rate.ci95)}
 
 
 def _pass_at_k(report: types.EvalReport) -> Json:
     return {
-        str(k): {"rate": rate.success_rate, "ci95": list(rate.ci95)}
+        str(k): {"rate": rate.success_rate if rate.n else None, "ci95": list(rate.ci95)}
         for k, rate in report.pass_at_k.items()
     }
 

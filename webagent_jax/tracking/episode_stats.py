@@ -9,7 +9,17 @@ from itertools import pairwise
 import numpy as np
 
 from webagent_jax.tracking import statistics
-from webagent_jax.types import Episode, EvalReport, Outcome, ParseError, SuccessRate
+from webagent_jax.types import (
+    Episode,
+    EvalReport,
+    Observation,
+    Outcome,
+    ParseError,
+    SuccessRate,
+)
+
+DIALOG_PREFIX = "the page said: "
+"""Start of the error of an observation after an alert or confirm, as in `browser.context`."""
 
 
 def summarize(
@@ -122,9 +132,16 @@ def invalid_actions(episode: Episode) -> int:
     """Return the number of parsed actions that led to an error; the last turn is not counted."""
     return sum(
         # The error of an action is part of the next observation.
-        next_turn.observation.error is not None and not isinstance(turn.action, ParseError)
+        has_action_error(next_turn.observation) and not isinstance(turn.action, ParseError)
         for turn, next_turn in pairwise(episode.turns)
     )
+
+
+def has_action_error(observation: Observation) -> bool:
+    """Return whether the previous action led to an error; the text of a dialog alone is none."""
+    # The error of the action precedes the texts of dialogs.
+    error = observation.error
+    return error is not None and not error.startswith(DIALOG_PREFIX)
 
 
 def browser_seconds(episodes: Sequence[Episode]) -> float:

@@ -46,6 +46,11 @@ _EXECUTION_OPTIONS = (
     "suite.webarena.replica_timeout",
 )
 
+# Files and folders that a run writes before its first result. Demonstrations are an input of BC,
+# which accepts those of any config.
+_START_FILES = {"config.json", "policy.json", LOCK_FILE}
+_START_FOLDERS = {"demos", "phases", "tensorboard"}
+
 Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
 """Subcommand of `webagent` that writes a run."""
 
@@ -53,15 +58,15 @@ Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
 def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """Create config.json with config, commit and hardware, or check that the run is the same.
 
-    A run that has not written any other file takes the new config. Options that define no results,
-    such as `engine.slots`, may differ.
+    A run without results takes the new config, so a failed start does not occupy the workdir.
+    Options that define no results, such as `engine.slots`, may differ.
 
     Raises:
         ConfigError: the workdir cannot be written, or contains a run of another command or with
             another config; the message names an option.
     """
     path = workdir / "config.json"
-    if path.exists() and _has_other_files(workdir, path):
+    if path.exists() and _has_results(workdir):
         check_same_run(workdir, cfg, command)
         return
     content = {
@@ -103,13 +108,13 @@ def policy_path(workdir: Path) -> str:
     return path if os.path.exists(path) or not os.path.exists(moved_path) else moved_path
 
 
-def _has_other_files(workdir: Path, path: Path) -> bool:
-    own = (path, workdir / LOCK_FILE)
-    # Demonstrations are an input of BC, which accepts those of any config.
-    demos = workdir / "demos"
+def _has_results(workdir: Path) -> bool:
+    """Return whether the workdir has files other than those of a start, its phases included."""
     return any(
-        file.is_file() and file not in own and demos not in file.parents
-        for file in workdir.rglob("*")
+        path.is_file()
+        and path.name not in _START_FILES
+        and _START_FOLDERS.isdisjoint(path.relative_to(workdir).parts)
+        for path in workdir.rglob("*")
     )
 
 

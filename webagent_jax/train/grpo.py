@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,8 +17,9 @@ from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
 from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import GroupScheduler
-from webagent_jax.rollout.runtime import RolloutRuntime
+from webagent_jax.rollout.runtime import RolloutRuntime, long_prompt_note
 from webagent_jax.tracking.episode_log import EpisodeJournal
+from webagent_jax.tracking.metric_writers import MetricsWriter
 from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.train import metrics
 from webagent_jax.train.batches import Batch, collect_batch, group_jobs, split_minibatches
@@ -49,7 +50,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         The Hugging Face directory of the trained policy, `workdir/policy`.
 
     Raises:
-        ConfigError: the workdir contains a run with another config or from other weights.
+        ConfigError: the workdir contains a run with another config or from other weights, or the
+            first prompts of all tasks of the first update are too long.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
         GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
             from before them.
@@ -75,14 +77,13 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             reference=cfg.grpo.needs_reference,
         )
         stream = TaskStreamState.from_checkpoint(loop_state)
-        writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
-        # A resumed run repeats the updates after its checkpoint, and writes their records again.
-        writer.truncate_after(stream.update)
         runtime = stack.enter_context(
             RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
         )
         task_sampler = TaskSampler(cfg, runtime.suite, loop_state.get("tasks", {}))
         replay = SuccessReplay(cfg, workdir / "episodes", loop_state.get("successes", {}))
+        # After the task sampler: a run with options that it rejects has no records.
+        writer = stack.enter_context(_open_writer(workdir, cfg, stream))
         timer = metrics.UpdateTimer(runtime)
         # Entered last, so closed first: running episodes need browsers and engine until they end.
         scheduler = stack.enter_context(
@@ -92,7 +93,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             Validation(cfg, runtime, cfg.grpo.eval_episodes) if cfg.grpo.eval_interval else None
         )
         best = BestPolicy(workdir / "best", loop_state.get("best"))
-        guards = Guards(cfg.guard)
+        # A run that is beyond a limit from the first to the last update stops, however short it is.
+        guards = Guards(replace(cfg.guard, patience=min(cfg.guard.patience, total)))
         progress.log(learner.describe())
         progress.start_phase("M-GRPO", total, "updates", done=stream.update)
         for update in range(stream.update, total):
@@ -118,6 +120,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
                 # Discarded: the time of the validation does not belong to the next update.
                 timer.finish_update()
             writer.write(update + 1, record)
+            _check_first_prompts(cfg, batch, update + 1, record, progress)
             # All processes check the same values, so a guard stops all of them at the same update.
             for warning in guards.check(update + 1, record):
                 progress.log(warning)
@@ -135,7 +138,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
                 )
             learner.stop_if_preempted(update + 1)
             progress.advance()
-        return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
+        return _export(workdir, learner, best, progress)
 
 
 def check_sampling(cfg: RunConfig) -> None:
@@ -264,6 +267,49 @@ def _train_on_batch(
 def _engine_mode(cfg: RunConfig, runtime: RolloutRuntime) -> AbstractContextManager[None]:
     """Return a context in which the engine sleeps, or keeps sampling with `max_staleness`."""
     return runtime.engine_asleep() if cfg.grpo.max_staleness == 0 else nullcontext()
+
+
+@contextmanager
+def _open_writer(workdir: Path, cfg: RunConfig, stream: TaskStreamState) -> Iterator[MetricsWriter]:
+    """Return a context with the metrics writer of this process.
+
+    A resumed run repeats the updates after its checkpoint, so it writes their records again.
+    """
+    with closing(make_process_writer(workdir, cfg)) as writer:
+        writer.truncate_after(stream.update)
+        yield writer
+
+
+def _check_first_prompts(
+    cfg: RunConfig,
+    batch: Batch,
+    update: int,
+    record: Mapping[str, float],
+    progress: Progress,
+) -> None:
+    """Log the number of episodes whose first prompt was too long.
+
+    Raises:
+        ConfigError: it was in all episodes of the first update. All processes have the same
+            `record`, so all of them raise.
+    """
+    if note := long_prompt_note(cfg, batch.all_episodes):
+        progress.log(f"update {update}: {note}")
+    if update == 1 and record.get("episode/num_turns") == 0:
+        raise ConfigError(
+            "the first prompt was too long in all episodes of the first update: increase "
+            f"engine.max_model_len={cfg.engine.max_model_len}, and choose another --workdir"
+        )
+
+
+def _export(workdir: Path, learner: Learner, best: BestPolicy, progress: Progress) -> Path:
+    """Export the last or best policy; log a note if no update had an optimizer step."""
+    if int(learner.state.step) == 0:
+        progress.log(
+            "no group had a gradient in any update, so policy/ equals the initial policy: use "
+            "easier tasks, train bc first, or raise grpo.group_size or rollout.temperature"
+        )
+    return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
 
 
 @contextmanager
