@@ -55,6 +55,10 @@ def test_unknown_option_error_lists_valid_options():
             {"engine": {"max_model_len": 4096}},
             "set --config.bc.row_tokens=4096 --config.grpo.row_tokens=4096",
         ),
+        (
+            {"engine": {"max_model_len": 4096}, "bc": {"row_tokens": 4096}},
+            "any turn: set --config.grpo.row_tokens=4096",
+        ),
         ({"bc": {"optimizer": {"b2": 1.0}}}, "b2 must be at least 0 and below 1"),
         ({"bc": {"optimizer": {"weight_decay": -0.1}}}, "weight_decay must not be negative"),
         ({"lora": {"target_modules": ["q_proj"]}}, "target_modules must list some of: q, k, v, o"),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from webagent_jax.agent import actions
 from webagent_jax.config_options import option_type
+from webagent_jax.types import Action, ActionKind, ParseError
 
 ROOT = Path(__file__).parents[1]
 FLAG = re.compile(r"--config\.([a-z0-9_]+(?:\.[a-z0-9_]+)+|seed)\b")
@@ -23,6 +25,14 @@ FILES = [
 def test_options_exist(path: Path) -> None:
     for name in set(FLAG.findall(path.read_text("utf-8"))) - {"section.option"}:
         option_type(name)
+
+
+def test_table_of_actions_is_complete() -> None:
+    page = (ROOT / "docs" / "observations.md").read_text("utf-8")
+    table = page.split("| call | effect |")[1].split("\n\n")[0]
+    parsed = [actions.parse(call) for call in re.findall(r"`((?:do|go|exit).*?\))`", table)]
+    assert {action.kind for action in parsed if isinstance(action, Action)} == set(ActionKind)
+    assert not any(isinstance(action, ParseError) for action in parsed)
 
 
 def test_options_of_other_trainers_exist() -> None:

@@ -24,6 +24,7 @@ from webagent_jax import config, doctor, policy, xla_flags
 from webagent_jax.config import (
     BCConfig,
     BrowserConfig,
+    ConfigError,
     EndpointConfig,
     EngineConfig,
     GRPOConfig,
@@ -251,10 +252,33 @@ def test_weights_check_reports_missing_tensors(policy_dir: Path) -> None:
     index = {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
     (policy_dir / "model.safetensors.index.json").write_text(json.dumps(index))
     assert_error(
-        check_weights(policy_dir)["weights"], "missing", "fetch model-00002-of-00002.safetensors"
+        check_weights(policy_dir)["weights"], "missing", "download model-00002-of-00002.safetensors"
     )
     (policy_dir / "model.safetensors.index.json").write_text("{")
     assert_error(check_weights(policy_dir)["weights"], "missing", "fetch the complete directory")
+
+
+def test_weights_check_reports_pickled_weights(policy_dir: Path) -> None:
+    (file,) = policy_dir.glob("*.safetensors")
+    file.rename(policy_dir / "pytorch_model.bin")
+    fix = "save the weights, which are in pytorch_model.bin, as safetensors"
+    assert_error(check_weights(policy_dir)["weights"], "tensors are missing", fix)
+    with pytest.raises(ConfigError, match=fix):
+        policy.load_hf(policy_dir)
+
+
+def test_weights_check_reports_template_without_system_message(policy_dir: Path) -> None:
+    (policy_dir / "chat_template.jinja").write_text("{{ raise_exception('No system role') }}")
+    assert_error(
+        check_weights(policy_dir)["tokenizer"], "No system role", "edit it, or use a model"
+    )
+
+
+def test_weights_check_reports_tokenizer_larger_than_vocabulary(policy_dir: Path) -> None:
+    model_config = json.loads((policy_dir / "config.json").read_text())
+    (policy_dir / "config.json").write_text(json.dumps(model_config | {"vocab_size": 1024}))
+    fix = "copy tokenizer and weights of the same model"
+    assert_error(check_weights(policy_dir)["tokenizer"], "has vocab_size=1024", fix)
 
 
 def test_weights_check_reports_missing_tokenizer(policy_dir: Path) -> None:

@@ -455,8 +455,8 @@ def test_prices_are_dollars_per_million_tokens() -> None:
 @pytest.mark.parametrize(
     ("options", "error_text"),
     [
-        ({"url": ""}, "policy.endpoint.url must be set"),
-        ({"url": "localhost:8000"}, "policy.endpoint.url must be set"),
+        ({"url": ""}, "policy.endpoint.url='' must begin with http:// or https://"),
+        ({"url": "localhost:8000"}, "url='localhost:8000' must begin with http:// or https://"),
         ({"model": ""}, "policy.endpoint.model must name"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"retries": -1}, "retries must not be negative"),
@@ -468,7 +468,13 @@ def test_invalid_endpoint_config_raises_error(options: dict[str, Any], error_tex
     endpoint = EndpointConfig(**({"url": "http://x/v1", "model": "m"} | options))
     with pytest.raises(ConfigError, match=error_text):
         RunConfig(policy=PolicyConfig("openai", endpoint), prompt=PromptConfig("webarena"))
-    assert RunConfig(policy=PolicyConfig("weights", endpoint)).policy.endpoint == endpoint
+
+
+@pytest.mark.parametrize("options", [{"url": "http://x/v1"}, {"model": "m"}])
+def test_endpoint_of_local_policy_is_an_error(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"set --config\.policy\.kind=openai, or omit"):
+        RunConfig(policy=PolicyConfig("weights", EndpointConfig(**options)))
+    assert RunConfig(policy=PolicyConfig("weights", EndpointConfig(retries=-1)))
 
 
 def test_endpoint_needs_template_unless_path_names_a_policy() -> None:
@@ -490,6 +496,7 @@ def test_config_validation_depends_on_policy_kind() -> None:
             config.from_config_dict(values)
         options.top_k = 0
     values.policy.kind = "weights"
+    values.policy.endpoint = config.to_config_dict(RunConfig()).policy.endpoint
     values.engine.max_model_len = 512
     config.from_config_dict(values)
 

@@ -78,6 +78,7 @@ def test_arena_site_is_registered():
 
 def test_step_returns_reward_of_page(env):
     text, info = env.reset(seed=3)
+    assert 'do(action="Click", element="ID")' in info["system_message"]
     assert text.startswith(f"Task: {info['intent']}\n")
     assert info["task"].startswith("miniwob/click-button-sequence/")
     text, reward, terminated, truncated, info = env.step(click_action(text, "ONE"))
@@ -91,6 +92,23 @@ def test_reset_seed_selects_task(env):
     assert env.reset(seed=3)[0] == text
     assert env.reset(seed=4)[1]["task"] != info["task"]
     assert env.reset(options={"task": 7})[1]["task"] == "miniwob/click-button-sequence/7"
+    task_id = "miniwob/click-button-sequence/9"
+    assert env.reset(options={"task": task_id})[1]["task"] == task_id
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task_name": "a"}, "reset has no option 'task_name': set task, an index or a task id"),
+        ({"task": "miniwob/a"}, "no task 'miniwob/a': set an index from 0 to 0, or a task id such"),
+        ({"task": 1}, "no task 1: set an index from 0 to 0"),
+        ({"task": [0]}, "no task .0.: set an index"),
+    ],
+)
+def test_reset_rejects_unknown_options(options, message):
+    env = webagent_jax.gym.WebEnv(None, [Task("t", "s", ("p",), "Do it", "")])
+    with pytest.raises(ConfigError, match=message):
+        env.reset(options=options)
 
 
 def test_step_reports_parse_error(env):
@@ -149,9 +167,12 @@ def test_truncated_episode_has_reward_if_task_is_done():
     assert task_suite.answers == [None, "42"]
 
 
-def test_exit_terminates_episode(env):
+def test_exit_terminates_episode_without_earlier_error(env):
     env.reset(seed=0)
-    assert env.step('exit(message="done")')[1:4] == (0.0, True, False)
+    assert env.step('do(action="Click", element="99")')[4]["error"]
+    text, *result, info = env.step('exit(message="done")')
+    assert result == [0.0, True, False]
+    assert info["error"] is None and "Error" not in text
 
 
 def test_step_before_reset_is_rejected(env):

@@ -24,7 +24,8 @@ from webagent_jax.agent.actions import format_action
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.config import ConfigError
-from webagent_jax.gym.openenv import OpenEnvServer, TaskSource, _EnvironmentSession
+from webagent_jax.gym.environment import SYSTEM_MESSAGE
+from webagent_jax.gym.openenv import OpenEnvServer, TaskSource, _EnvironmentSession, _RequestError
 from webagent_jax.types import Element, InfraError, Observation, ResetResult, Task
 
 pytestmark = pytest.mark.browser
@@ -223,6 +224,7 @@ def test_description(port: int, path: str) -> None:
         "metadata": {
             "name": "arena",
             "description": "webagent_jax: tasks of arena in isolated browsers",
+            "readme_content": SYSTEM_MESSAGE,
         },
     }
     if path == "schema":
@@ -321,6 +323,30 @@ def test_resets_without_seed_repeat_the_tasks() -> None:
     assert session.state()["task_id"] == "site/go/0"
     session.reset({})
     assert session.state()["task_id"] == "site/go/1"
+
+
+def test_reset_accepts_task_id_of_list_tasks() -> None:
+    session = _EnvironmentSession(TaskSource(FailingSuite(), "train"), max_turns=3)
+    session.reset({"task_name": "site/go/0"})
+    assert (session.state()["task_name"], session.state()["task_id"]) == ("go", "site/go/0")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"task": "go"}, "a reset has no field 'task', only: seed, task_name, episode_id"),
+        (
+            {"task_name": "site/go/7"},
+            "no task_name 'site/go/7' in the split 'train'; names are: go",
+        ),
+        ({"task_name": "site/go/0", "seed": 1}, "the task id 'site/go/0' includes the seed"),
+        ({"seed": 1_234_567_890}, "choose a smaller one, or omit it"),
+    ],
+)
+def test_reset_reports_field_to_fix(data: dict[str, Any], message: str) -> None:
+    session = _EnvironmentSession(TaskSource(FailingSuite(), "train"), max_turns=3)
+    with pytest.raises(_RequestError, match=message):
+        session.reset(data)
 
 
 def test_split_without_tasks_is_an_error() -> None:

@@ -761,17 +761,20 @@ def _check(cfg: RunConfig) -> None:
             "rollout.max_new_tokens must be below engine.max_model_len, the limit of prompt and "
             "response together",
         ),
-        (
-            cfg.policy.kind == "openai"
-            or cfg.engine.max_model_len <= min(cfg.bc.row_tokens, cfg.grpo.row_tokens),
-            f"engine.max_model_len={cfg.engine.max_model_len} needs training rows that fit any "
-            f"turn: set --config.bc.row_tokens={cfg.engine.max_model_len} "
-            f"--config.grpo.row_tokens={cfg.engine.max_model_len}",
-        ),
+        _row_tokens_rule(cfg),
     )
     for is_valid, message in rules:
         if not is_valid:
             raise ConfigError(message)
+
+
+def _row_tokens_rule(cfg: RunConfig) -> tuple[bool, str]:
+    """Return validity and error message of the rule for the training rows; it names short ones."""
+    length = cfg.engine.max_model_len
+    row_tokens = {"bc": cfg.bc.row_tokens, "grpo": cfg.grpo.row_tokens}
+    options = [f"--config.{s}.row_tokens={length}" for s, n in row_tokens.items() if n < length]
+    message = f"engine.max_model_len={length} needs training rows that fit any turn: set "
+    return cfg.policy.kind == "openai" or not options, message + " ".join(options)
 
 
 def _timeout_rule(name: str, seconds: float) -> tuple[bool, str]:
@@ -802,14 +805,19 @@ def _optimizer_rules(name: str, optimizer: OptimizerConfig) -> tuple[tuple[bool,
 
 def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
     """Return validity and error message of each rule for chat endpoints."""
-    if cfg.policy.kind == "weights":
-        return ()
     endpoint = cfg.policy.endpoint
+    if cfg.policy.kind == "weights":
+        message = (
+            "policy.endpoint is set, but policy.kind=weights runs the local policy: set "
+            "--config.policy.kind=openai, or omit policy.endpoint.url and policy.endpoint.model"
+        )
+        return ((not endpoint.url and not endpoint.model, message),)
     return (
         (
             endpoint.url.startswith(("http://", "https://")),
-            "policy.endpoint.url must be set for policy.kind=openai, including the version: "
-            "https://api.openai.com/v1, or http://localhost:8000/v1 for a local server",
+            f"policy.endpoint.url={endpoint.url!r} must begin with http:// or https:// and include "
+            "the version: https://api.openai.com/v1, or http://localhost:8000/v1 for a local "
+            "server",
         ),
         (bool(endpoint.model), "policy.endpoint.model must name the model for policy.kind=openai"),
         (

@@ -112,6 +112,42 @@ def test_tokenizer_without_chat_template_raises(tmp_path):
         ChatTokenizer(tmp_path)
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Directory of webagent-tiny without weights."""
+    source = policy.resolve_dir("webagent-tiny")
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja"):
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    return tmp_path
+
+
+def test_template_that_rejects_system_message_raises_config_error(directory):
+    file = directory / "chat_template.jinja"
+    rejection = "{{ raise_exception('No system role') if messages[0].role == 'system' }}"
+    file.write_text(rejection + file.read_text())
+    message = f"the chat template of {directory} rejects a system message: No system role"
+    with pytest.raises(ConfigError, match=message):
+        ChatTokenizer(directory)
+
+
+def test_template_that_is_no_template_raises_config_error(directory):
+    (directory / "chat_template.jinja").write_text("{% for %}")
+    with pytest.raises(ConfigError, match="rejects a conversation: "):
+        ChatTokenizer(directory)
+
+
+def test_tokenizer_larger_than_vocabulary_raises_config_error(directory):
+    file = directory / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"vocab_size": 2047}))
+    with pytest.raises(ConfigError, match=r"ids up to 2047, but config\.json has vocab_size=2047"):
+        ChatTokenizer(directory)
+    file.write_text("{}")
+    ChatTokenizer(directory)
+    file.write_text("[1]")
+    with pytest.raises(ConfigError, match=r"config\.json is damaged"):
+        ChatTokenizer(directory)
+
+
 def test_damaged_tokenizer_raises_config_error(tmp_path):
     source = policy.resolve_dir("webagent-tiny")
     for name in ("tokenizer_config.json", "config.json", "chat_template.jinja"):

@@ -97,6 +97,24 @@ def test_bfloat16_round_trip_of_several_files_is_bit_exact(config, tmp_path):
     assert sorted(file.name for file in second.iterdir()) == ["config.json", "model.safetensors"]
 
 
+def test_export_keeps_special_token_ids_of_source(tmp_path):
+    import transformers
+
+    config = SIZES["llama"]
+    policy.save_hf(tmp_path, config, random_params(config))
+    file = tmp_path / "config.json"
+    unchanged = file.read_text()
+    policy.save_hf(tmp_path, *policy.load_hf(tmp_path))
+    assert file.read_text() == unchanged
+    ids = {"bos_token_id": None, "eos_token_id": [5, 7], "pad_token_id": 3}
+    file.write_text(json.dumps(json.loads(unchanged) | ids))
+    loaded_config, params = policy.load_hf(tmp_path)
+    policy.save_hf(tmp_path / "exported", loaded_config, params)
+    assert hash(loaded_config)  # a static argument of jitted functions
+    exported = transformers.AutoConfig.from_pretrained(tmp_path / "exported")
+    assert {name: getattr(exported, name) for name in ids} == ids
+
+
 def test_saved_files_have_permissions_of_umask(tmp_path):
     config = SIZES["qwen2 tied"]
     previous = os.umask(0o027)

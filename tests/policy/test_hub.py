@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -36,7 +37,7 @@ from webagent_jax.report import send_again, token_text
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "owner/Tiny-1.5B-Instruct"
-CONFIG = CONFIGS["llama"]
+CONFIG = dataclasses.replace(CONFIGS["llama"], vocab_size=512)  # all tokens of the tokenizer
 
 
 @pytest.fixture(autouse=True)

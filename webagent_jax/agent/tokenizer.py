@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 
 from webagent_jax.config import ConfigError
@@ -46,14 +47,15 @@ class ChatTokenizer:
 
         Raises:
             FileNotFoundError: there is no tokenizer.json.
-            ConfigError: there is no chat template, or the tokenizer cannot separate text from
-                control tokens.
+            ConfigError: there is no chat template, it rejects system messages, the vocabulary of
+                the model is smaller, or the tokenizer cannot separate text from control tokens.
         """
         # The import would otherwise warn that torch, which is not needed, is missing.
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         # The import is slow, so it happens on first use.
         from transformers import PreTrainedTokenizerFast
 
+        self._directory = Path(directory)
         if not (Path(directory) / "tokenizer.json").is_file():
             raise FileNotFoundError(
                 f"no tokenizer.json in {directory}; "
@@ -85,8 +87,9 @@ class ChatTokenizer:
         longest_first = sorted(self._control_ids, key=len, reverse=True)
         self._control = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         self._escaped = re.compile(rf"\[{self._mark}:(\d+)\]")
-        self.stop_ids = self._find_stop_ids(Path(directory))
-        self._check(directory)
+        self.stop_ids = self._find_stop_ids()
+        self._check_vocabulary()
+        self._check_control_tokens()
 
     def encode(self, text: str) -> IntArray:
         """Return the int32 ids [T] of the text, without added or control tokens; read-only."""
@@ -166,12 +169,25 @@ class ChatTokenizer:
         return [f"[{self._mark}-{index}]" for index in range(count)]
 
     def _render(self, roles_and_texts: Sequence[tuple[str, str]]) -> str:
+        """Return the prompt of the messages.
+
+        Raises:
+            ConfigError: the chat template rejects the messages.
+        """
         chat = [{"role": role, "content": text} for role, text in roles_and_texts]
-        return str(
-            self._tokenizer.apply_chat_template(
-                chat, chat_template=self._template, tokenize=False, add_generation_prompt=True
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    chat, chat_template=self._template, tokenize=False, add_generation_prompt=True
+                )
             )
-        )
+        except jinja2.TemplateError as error:
+            # `_find_stop_ids` has rendered a conversation without a system message.
+            rejected = "a system message" if chat[0]["role"] == "system" else "a conversation"
+            raise ConfigError(
+                f"the chat template of {self._directory} rejects {rejected}: {error}; edit it, or "
+                "use a model whose template accepts system messages"
+            ) from error
 
     def _encode_uncached(self, text: str) -> IntArray:
         ids = np.asarray(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
@@ -189,7 +205,22 @@ class ChatTokenizer:
         )
         return {i: t.content for i, t in tokenizer.added_tokens_decoder.items() if t.special}
 
-    def _check(self, directory: str | Path) -> None:
+    def _check_vocabulary(self) -> None:
+        """Check that the model has all tokens; a tokenizer without config.json has no model.
+
+        Raises:
+            ConfigError: it has fewer.
+        """
+        size = _read_fields(self._directory / "config.json").get("vocab_size")
+        # No text contains padding; its token is often one more than the model has.
+        last_id = max(set(self._tokenizer.get_vocab().values()) - {self._tokenizer.pad_token_id})
+        if isinstance(size, int) and last_id >= size:
+            raise ConfigError(
+                f"the tokenizer at {self._directory} has token ids up to {last_id}, but "
+                f"config.json has vocab_size={size}; copy tokenizer and weights of the same model"
+            )
+
+    def _check_control_tokens(self) -> None:
         """Check that the tokenizer separates text from control tokens.
 
         Raises:
@@ -197,7 +228,9 @@ class ChatTokenizer:
         """
         # Written as text, no control token may be encoded as a control id.
         text_ids = [i for token in self._control_ids for i in self._encode_uncached(token)]
-        rendered = self._render([("user", "Say a"), ("assistant", "b"), ("user", "c")])
+        rendered = self._render(
+            [("system", "Act."), ("user", "Say a"), ("assistant", "b"), ("user", "c")]
+        )
         # The ids of a conversation must be those of the tokenizer itself.
         expected_ids = self._tokenizer.encode(
             rendered, add_special_tokens=False, split_special_tokens=False
@@ -205,11 +238,11 @@ class ChatTokenizer:
         ids = self._encode_rendered(rendered).tolist()
         if ids != expected_ids or not self._control_tokens.keys().isdisjoint(text_ids):
             raise ConfigError(
-                f"the tokenizer at {directory} does not separate text from control tokens; "
+                f"the tokenizer at {self._directory} does not separate text from control tokens; "
                 "use a byte-level tokenizer, such as those of Llama 3, Qwen2.5 and Qwen3"
             )
 
-    def _find_stop_ids(self, directory: Path) -> tuple[int, ...]:
+    def _find_stop_ids(self) -> tuple[int, ...]:
         """Return the ids of the template's token after a response and of the ends of text.
 
         Raises:
@@ -223,7 +256,8 @@ class ChatTokenizer:
         if self._tokenizer.eos_token_id is not None:
             ids.append(self._tokenizer.eos_token_id)
         # Instruct models have several: Llama 3 also ends a response with <|eom_id|>.
-        ids += (i for i in _generation_eos_ids(directory) if 0 <= i < len(self._tokenizer))
+        eos_ids = _generation_eos_ids(self._directory)
+        ids += (i for i in eos_ids if 0 <= i < len(self._tokenizer))
         if not ids:
             raise ConfigError(
                 "neither the chat template nor the tokenizer defines an end of the response; "
@@ -240,10 +274,20 @@ def _generation_eos_ids(directory: Path) -> list[int]:
         ConfigError: the file is damaged.
     """
     file = directory / "generation_config.json"
-    if not file.is_file():
-        return []
+    ids = _read_fields(file).get("eos_token_id")
     try:
-        ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
         return [int(i) for i in (ids if isinstance(ids, list) else [ids]) if i is not None]
-    except (AttributeError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{file} is damaged ({error}): copy the file again") from error
+
+
+def _read_fields(file: Path) -> dict[str, Any]:
+    """Return the content of a JSON file; empty if there is no file.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{file} is damaged ({error}): copy the file again") from error

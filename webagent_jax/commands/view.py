@@ -21,7 +21,7 @@ from pathlib import Path
 from absl import flags
 
 from webagent_jax.cli.run_config import run_config
-from webagent_jax.config import ConfigError, PolicyConfig
+from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig
 
 _PORT = flags.DEFINE_integer(
     "port", 8040, "Port to listen on, at 127.0.0.1.", lower_bound=1, upper_bound=65535
@@ -56,7 +56,8 @@ def _policy() -> PolicyConfig | None:
     """
     policy, default = run_config().policy, PolicyConfig()
     if _POLICY.value:
-        return dataclasses.replace(policy, kind="weights", path=_POLICY.value)
+        endpoint = EndpointConfig()
+        return dataclasses.replace(policy, kind="weights", path=_POLICY.value, endpoint=endpoint)
     if policy == default:
         return None
     if (policy.kind, policy.path) == (default.kind, default.path):

@@ -107,10 +107,9 @@ def _check_download(cfg: RunConfig, model: ModelConfig) -> CheckResult:
 def _missing_files_fix(directory: Path) -> str:
     """Return the fix for a directory without some of its tensors."""
     try:
-        shards = hf_tensors.missing_shards(directory)
+        return hf_tensors.missing_files_fix(directory)
     except ConfigError:  # the index is damaged too
-        shards = []
-    return f"fetch {', '.join(shards)} again" if shards else _FETCH_AGAIN
+        return _FETCH_AGAIN
 
 
 def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> CheckResult:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,6 +30,9 @@ from webagent_jax.types import (
     Suite,
     Task,
 )
+
+SYSTEM_MESSAGE = TEMPLATES["webarena"].thinking
+"""System message that describes the actions, for policies that were not trained with them."""
 
 _MAX_ACTION_CHARS = 10_000
 _MAX_OBSERVATION_CHARS = 1_000_000
@@ -58,15 +62,16 @@ class WebEnv(gymnasium.Env[str, str]):
     is a response such as `do(action="Click", element="7")`, optionally preceded by a thought. The
     reward is 0 until the episode ends, and then the reward of the suite, 0 or 1. `info` contains
     intent, url, page (the observation without task and error), task (the task id), error, and
-    parse_error: the reason why the response contains no action, or None.
+    parse_error: the reason why the response contains no action, or None. At reset, it also contains
+    system_message, which describes the actions to a language model.
 
     `close` also closes everything pushed onto `resources`. Every method raises InfraError when the
     browser or a site fails, because such an episode has no valid reward; `reset` starts a new one.
 
     Args:
         suite: suite of the tasks; the caller closes it.
-        tasks: tasks to sample from. `reset(seed=...)` draws one; `reset(options={"task": i})`
-            selects the i-th.
+        tasks: tasks to sample from. `reset(seed=...)` draws one; `reset(options={"task": ...})`
+            selects one by index or task id.
         max_turns: turns after which the episode is truncated and scored.
         render_mode: "rgb_array" for screenshots of the page, or None.
 
@@ -103,20 +108,21 @@ class WebEnv(gymnasium.Env[str, str]):
 
         Args:
             seed: seed of the generator that samples tasks; None keeps its state.
-            options: {"task": i} selects the i-th task instead of a random one.
+            options: {"task": index or task id} selects a task instead of a random one.
+
+        Raises:
+            ConfigError: there is no such option or task.
         """
         # Seeds `self.np_random`, from which the task is drawn.
         super().reset(seed=seed)
-        index = (options or {}).get("task")
-        self._task = self._tasks[
-            int(self.np_random.integers(len(self._tasks))) if index is None else index
-        ]
+        self._task = self._select_task(options or {})
         # Closed first, so that two episodes never hold a browser context at the same time.
         self._close_env()
         self._env = self._suite.make_env(self._task)
         start = self._env.reset()
         self._intent, self._turns = start.intent, 0
-        return self._format_observation(start.observation, None)
+        text, info = self._format_observation(start.observation, None)
+        return text, info | {"system_message": SYSTEM_MESSAGE}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Execute a response; return observation, reward, terminated, truncated and info.
@@ -132,6 +138,8 @@ class WebEnv(gymnasium.Env[str, str]):
         if isinstance(parsed, ParseError):
             parse_error = parsed.reason
         elif parsed.kind is ActionKind.EXIT:
+            # Without the error of the action before.
+            observation = dataclasses.replace(observation, error=None)
             done, answer = True, parsed.value
         else:
             result = env.step(parsed)
@@ -152,6 +160,25 @@ class WebEnv(gymnasium.Env[str, str]):
         """Close the browser session and `resources`."""
         self._close_env()
         self.resources.close()
+
+    def _select_task(self, options: Mapping[str, Any]) -> Task:
+        unknown = sorted(options.keys() - {"task"})
+        if unknown:
+            raise ConfigError(
+                f"reset has no option {unknown[0]!r}: set task, an index or a task id"
+            )
+        selected, count = options.get("task"), len(self._tasks)
+        if selected is None:
+            return self._tasks[int(self.np_random.integers(count))]
+        if isinstance(selected, int | np.integer) and 0 <= selected < count:
+            return self._tasks[int(selected)]
+        for task in self._tasks if isinstance(selected, str) else ():
+            if task.id == selected:
+                return task
+        raise ConfigError(
+            f"no task {selected!r}: set an index from 0 to {count - 1}, or a task id such as "
+            f"{self._tasks[0].id}"
+        )
 
     def _require_env(self) -> Environment:
         if self._env is None:

@@ -29,10 +29,11 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from webagent_jax.config import ConfigError
-from webagent_jax.gym.environment import WebEnv
+from webagent_jax.gym.environment import SYSTEM_MESSAGE, WebEnv
 from webagent_jax.types import InfraError, Split, Suite, Task
 from webagent_jax.unicode import to_well_formed
 
+_RESET_FIELDS = ("seed", "task_name", "episode_id")
 # Types of JSON Schema by field, as /schema publishes them.
 _ACTION_FIELDS = {"action_str": "string"}
 _OBSERVATION_FIELDS = {
@@ -83,7 +84,14 @@ class _EnvironmentSession:
 
         Args:
             data: optional `seed` and `task_name`, which select the task, and `episode_id`.
+
+        Raises:
+            _RequestError: there is no such field or task.
         """
+        unknown = sorted(data.keys() - set(_RESET_FIELDS))
+        if unknown:
+            message = f"a reset has no field {unknown[0]!r}, only: {', '.join(_RESET_FIELDS)}"
+            raise _RequestError("VALIDATION_ERROR", message)
         name, task = self._tasks.select(data.get("task_name"), data.get("seed"))
         # Closed first, so that a client never holds two browser contexts.
         self.close()
@@ -170,17 +178,15 @@ class TaskSource:
         Unused seeds begin again from 0 after the last task of the split.
 
         Args:
-            name: task name; None: the seed selects it too.
+            name: task name; None: the seed selects it too. Or the task id of the first task of a
+                name, as `webagent list-tasks` prints it, without a seed.
             seed: index of the task among those of the name, or of the split without a name.
 
         Raises:
             _RequestError: there is no such name or task.
         """
         if name is not None and name not in self._names:
-            names = ", ".join(self._names[:3])
-            raise _RequestError(
-                "VALIDATION_ERROR", f"no task_name {name!r}; names are: {names}, ..."
-            )
+            name, seed = self._name_of_id(name, seed), 0
         if seed is None:
             return self._select_unused(name)
         if not isinstance(seed, int) or seed < 0:
@@ -193,8 +199,24 @@ class TaskSource:
             return str(name), self.suite.task(str(name), self._split, index)
         except IndexError:
             raise _SeedError(
-                "VALIDATION_ERROR", f"seed {seed} is beyond the tasks of the split {self._split!r}"
+                "VALIDATION_ERROR",
+                f"seed {seed} is beyond the tasks of the split {self._split!r}: choose a smaller "
+                "one, or omit it for the next task",
             ) from None
+
+    def _name_of_id(self, task_id: object, seed: object) -> str:
+        """Return the name whose first task has an id."""
+        for name in self._names:
+            if self.suite.task(name, self._split, 0).id == task_id:
+                if seed is not None:
+                    message = f"the task id {task_id!r} includes the seed: omit seed"
+                    raise _RequestError("VALIDATION_ERROR", message)
+                return name
+        names = ", ".join(self._names[:3])
+        raise _RequestError(
+            "VALIDATION_ERROR",
+            f"no task_name {task_id!r} in the split {self._split!r}; names are: {names}, ...",
+        )
 
     def _select_unused(self, name: object) -> tuple[str, Task]:
         try:
@@ -241,7 +263,8 @@ class OpenEnvServer:
 
     async def _metadata(self, request: Request) -> JSONResponse:
         description = f"webagent_jax: tasks of {self._name} in isolated browsers"
-        return JSONResponse({"name": self._name, "description": description})
+        content = {"name": self._name, "description": description}
+        return JSONResponse(content | {"readme_content": SYSTEM_MESSAGE})
 
     async def _schema(self, request: Request) -> JSONResponse:
         fields = {

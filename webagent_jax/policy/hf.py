@@ -262,10 +262,9 @@ def _gguf_file(path: Path) -> Path | None:
 def _check_tensors(mapping: ParamMapping, files: dict[str, Any], directory: Path) -> None:
     for name in mapping.names:
         if name not in files:
-            files_to_copy = ", ".join(hf_tensors.missing_shards(directory))
             raise PolicyNotFoundError(
-                f"no *.safetensors of {directory} contains the tensor {name}: copy or download "
-                f"{files_to_copy or 'all files of the policy'} again"
+                f"no *.safetensors of {directory} contains the tensor {name}; "
+                f"{hf_tensors.missing_files_fix(directory)}"
             )
         shape = tuple(files[name].get_slice(name).get_shape())
         if shape != mapping.file_shape:

@@ -38,6 +38,9 @@ _SUPPORTED_VALUES = {
     "quantization_config": None,
 }
 
+# Fields of config.json that servers read, and that exports keep.
+_SPECIAL_TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
 
 def read(file: Path) -> ModelConfig:
     """Return the architecture that a config.json describes.
@@ -78,6 +81,12 @@ def _parse(file: Path, raw: Raw) -> ModelConfig:
         qkv_bias=architecture.qkv_bias,
         qk_norm=architecture.qk_norm,
         max_positions=raw["max_position_embeddings"],
+        # null differs from a missing field, for which transformers has defaults.
+        special_token_ids=tuple(
+            (name, tuple(ids) if isinstance(ids := raw[name], list) else ids)
+            for name in _SPECIAL_TOKEN_IDS
+            if name in raw
+        ),
     )
 
 
@@ -115,6 +124,7 @@ def to_json(config: ModelConfig, dtype: str) -> str:
         "max_position_embeddings": config.max_positions,
         "hidden_act": "silu",
         "dtype": dtype,
+        **dict(config.special_token_ids),
     }
     return json.dumps(raw, indent=2) + "\n"
 

@@ -139,6 +139,23 @@ def param_mappings(config: ModelConfig) -> list[ParamMapping]:
     return mappings
 
 
+def missing_files_fix(directory: Path) -> str:
+    """Return the fix for a directory that lacks tensors.
+
+    Raises:
+        ConfigError: the index is damaged.
+    """
+    pickled = sorted(file.name for file in directory.glob("pytorch_model*.bin"))
+    if pickled and not any(directory.glob("*.safetensors")):
+        return (
+            f"save the weights, which are in {pickled[0]}, as safetensors: "
+            f"AutoModelForCausalLM.from_pretrained({str(directory)!r}) of transformers, then "
+            "save_pretrained to the same directory"
+        )
+    files = ", ".join(missing_shards(directory)) or "all files of the policy"
+    return f"copy or download {files} again"
+
+
 def missing_shards(directory: Path) -> list[str]:
     """Return the names of the weight files that the index lists and the directory lacks.
 

@@ -96,6 +96,8 @@ class ModelConfig:
     qkv_bias: bool = True  # whether query, key and value projections have biases (Qwen2)
     qk_norm: bool = False  # RMSNorm of every query and key head before the rotation (Qwen3)
     max_positions: int = 32_768  # maximum length of a sequence in tokens
+    # Fields of config.json about special tokens, by name; only exported policies need them.
+    special_token_ids: tuple[tuple[str, int | tuple[int, ...] | None], ...] = ()
     dtype: str = "float32"  # dtype of the activations; params are always float32
     matmul_dtype: str = "float32"  # or bfloat16 for float32 activations, see `policy.matmul`
     attention: str = "dense"  # key of attention.IMPLEMENTATIONS
