@@ -154,7 +154,7 @@ def _gradient(rows: ForestRows) -> policy.Params:
             rows.behavior_logp,
             rows.advantages,
             rows.loss_weights,
-            surrogate=learn.PolicyLossConfig(clip_low=_GRPO.clip_low, clip_high=_GRPO.clip_high),
+            config=learn.PolicyLossConfig(clip_low=_GRPO.clip_low, clip_high=_GRPO.clip_high),
         )
         return loss, {"loss": loss}
 
