@@ -347,6 +347,8 @@ def test_interruption_skips_exit_of_interpreter():
 def test_interruption_of_a_callback_is_repeated():
     script = (
         "import gc, signal, time\nfrom absl import flags\nfrom webagent_jax.cli import run\n"
+        # Shells ignore SIGINT in background jobs.
+        "signal.signal(2, signal.default_int_handler)\n"
         "flags.FLAGS(['test'])\nrun.configure_logging(verbose=False)\n"
         "gc.callbacks.append(lambda *_: gc.callbacks.clear() or signal.raise_signal(2))\n"
         "gc.collect()\n"
