@@ -41,6 +41,11 @@ def miniwob_second_epoch() -> str:
     return _compare("bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
 
 
+def miniwob_second_epoch_rl() -> str:
+    """Return the table of M-GRPO from two epochs of BC."""
+    return _compare("bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")
+
+
 def miniwob_thoughts_tasks() -> str:
     """Return the table of sampled success by task of the two runs."""
     runs = [Run(RUNS / "miniwob" / name) for name in ("bc_50tasks", "bc_reasons")]
@@ -56,7 +61,7 @@ def miniwob_second_thoughts() -> str:
 def _compare(baseline_name: str, candidate_path: str, label: str) -> str:
     baseline, run = Run(RUNS / "miniwob" / baseline_name), Run(RUNS / candidate_path)
     rows = []
-    for decoding in ("sampled", "greedy"):
+    for decoding in (name for name in ("sampled", "greedy") if name in run.evals):
         before, after = baseline.evals[decoding], run.evals[decoding]
         rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
     header = ["decoding", f"`{baseline.name}`, %", label, "difference, paired"]

@@ -89,6 +89,11 @@ def groups_and_gains() -> str:
     rows = [_groups_and_gain(title, 12, tiny, _quickstart_evals())]
     for title, baseline, candidate in (
         ("six short MiniWoB++ tasks", "miniwob_short/bc", "miniwob_short/grpo"),
+        (
+            "12 MiniWoB++ tasks after two epochs of BC, evaluated on 56",
+            "miniwob/bc_reasons_more",
+            "miniwob_reasons/grpo",
+        ),
         ("12 MiniWoB++ tasks, evaluated on 56", "miniwob_second/bc", "miniwob_second/grpo"),
         ("eight arena templates, seed 1", "arena_few_demos/bc", "arena_few_demos/grpo_seed1"),
         ("eight arena templates, seed 0", "arena_few_demos/bc", "arena_few_demos/grpo"),
