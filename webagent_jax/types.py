@@ -63,6 +63,10 @@ class Element:
     box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
+DIALOG_PREFIX = "the page said: "
+"""Start of the text of an alert or confirm in `Observation.error`, after errors of the action."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Text of a page as the policy reads it, with its elements."""

@@ -193,3 +193,19 @@ def build_workdir(path: Path) -> Path:
 def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a work directory that tests share; copy it before changing it."""
     return build_workdir(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def unscored_workdir(tmp_path: Path) -> Path:
+    """Evaluation without an episode with a reward."""
+    record = {
+        "success_rate": None,
+        "n": 0,
+        "ci95": [0.0, 1.0],
+        "by_outcome": {"INFRA": 3},
+        "by_max_turns": [{"max_turns": 5, "success_rate": None, "n": 0, "ci95": [0.0, 1.0]}],
+        "pass_at_k": {"1": {"rate": None, "ci95": [0.0, 1.0]}},
+        "tasks": [],
+    }
+    atomic_files.write_json(tmp_path / "eval.json", record)
+    return tmp_path

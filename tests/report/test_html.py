@@ -116,18 +116,8 @@ def test_finished_training_is_reported(tmp_path: Path) -> None:
     assert f"webagent evaluate --config.policy.path={tmp_path / 'policy'}" in page
 
 
-def test_evaluation_without_scored_episode_has_no_rate(tmp_path: Path) -> None:
-    record = {
-        "success_rate": None,
-        "n": 0,
-        "ci95": [0.0, 1.0],
-        "by_outcome": {"INFRA": 3},
-        "by_max_turns": [{"max_turns": 5, "success_rate": None, "n": 0, "ci95": [0.0, 1.0]}],
-        "pass_at_k": {"1": {"rate": None, "ci95": [0.0, 1.0]}},
-        "tasks": [],
-    }
-    atomic_files.write_json(tmp_path / "eval.json", record)
-    page = html.write_report(tmp_path).read_text("utf-8")
+def test_evaluation_without_scored_episode_has_no_rate(unscored_workdir: Path) -> None:
+    page = html.write_report(unscored_workdir).read_text("utf-8")
     assert "<h1>No scored episode</h1>" in page and '<p class="big">–' in page
     assert "on 0 held-out episodes" not in page
     assert "Policy: 3 without a reward" in page

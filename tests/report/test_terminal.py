@@ -72,18 +72,8 @@ def test_summary_shows_turn_limits_and_unscored_episodes(tmp_path: Path) -> None
     assert "Policy by turns: 50.0 % at 5, 50.0 % at 10" in output
 
 
-def test_summary_shows_no_rate_without_scored_episode(tmp_path: Path) -> None:
-    record = {
-        "success_rate": None,
-        "n": 0,
-        "ci95": [0.0, 1.0],
-        "by_outcome": {"INFRA": 3},
-        "by_max_turns": [{"max_turns": 5, "success_rate": None, "n": 0, "ci95": [0.0, 1.0]}],
-        "pass_at_k": {"1": {"rate": None, "ci95": [0.0, 1.0]}},
-        "tasks": [],
-    }
-    atomic_files.write_json(tmp_path / "eval.json", record)
-    output = render_summary(tmp_path)
+def test_summary_shows_no_rate_without_scored_episode(unscored_workdir: Path) -> None:
+    output = render_summary(unscored_workdir)
     assert re.search(r"^ *all +- *$", output, re.MULTILINE)
     assert "Policy: 3 without a reward" in output
     assert "by turns" not in output

@@ -18,7 +18,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from webagent_jax.browser import act, context_pool, dom_walk, injected, navigate, observe, settle
 from webagent_jax.browser.network_log import NetworkLog
 from webagent_jax.config import BrowserConfig, ConfigError
-from webagent_jax.types import Action, ActionKind, InfraError, Observation
+from webagent_jax.types import DIALOG_PREFIX, Action, ActionKind, InfraError, Observation
 from webagent_jax.unicode import to_well_formed
 
 T = TypeVar("T")
@@ -394,7 +394,7 @@ class EpisodeContext:
     async def _accept_dialog(self, dialog: Dialog) -> None:
         # A dialog blocks the scripts of its page, so it is closed at once and its text is kept.
         if dialog.type != "beforeunload":
-            self._dialog_messages.append(f"the page said: {dialog.message}")
+            self._dialog_messages.append(f"{DIALOG_PREFIX}{dialog.message}")
         try:
             await dialog.accept(dialog.default_value)
         except PlaywrightTimeout:

@@ -10,6 +10,7 @@ import numpy as np
 
 from webagent_jax.tracking import statistics
 from webagent_jax.types import (
+    DIALOG_PREFIX,
     Episode,
     EvalReport,
     Observation,
@@ -17,9 +18,6 @@ from webagent_jax.types import (
     ParseError,
     SuccessRate,
 )
-
-DIALOG_PREFIX = "the page said: "
-"""Start of the error of an observation after an alert or confirm, as in `browser.context`."""
 
 
 def summarize(
