@@ -33,7 +33,7 @@ from webagent_jax.config import EndpointConfig, PolicyConfig, PolicyNotFoundErro
 from webagent_jax.doctor import CheckStatus, weights
 from webagent_jax.doctor.check_result import gib
 from webagent_jax.policy import lora, prompt_record
-from webagent_jax.report import send_again, token_text
+from webagent_jax.report import resend, token_text
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "owner/Tiny-1.5B-Instruct"
@@ -137,7 +137,7 @@ def test_report_shows_tokens_of_endpoint_without_weights(hub_cache, tiny, tmp_pa
     (tmp_path / "config.json").write_text(json.dumps({"config": {"policy": {"path": NAME}}}))
     assert token_text._policy(tmp_path) == snapshot
     endpoint = PolicyConfig("openai", EndpointConfig("http://127.0.0.1:9", "tiny"), path=NAME)
-    send_again._Policy(RunConfig(policy=endpoint))
+    resend._Policy(RunConfig(policy=endpoint))
 
 
 def test_adapter_is_read_without_weights_of_its_base(hub_cache, tiny, tmp_path):

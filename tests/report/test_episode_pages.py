@@ -59,21 +59,21 @@ def test_index_lists_logs_in_run_order(report_workdir: Path) -> None:
     assert {task["site"] for task in index["tasks"]} == set(SITES)
 
 
-def test_index_entries_point_to_their_steps(report_workdir: Path) -> None:
+def test_index_entries_point_to_their_turns(report_workdir: Path) -> None:
     index = read_index(report_workdir)
     load_chunk = functools.cache(lambda log, number: read_chunk(report_workdir, log, number))
     for entry in index["episodes"]:
         log = index["logs"][entry["log"]]["id"]
-        steps = load_chunk(log, entry["chunk"])[entry["index"]]["steps"]
-        assert len(steps) == len(entry["trace"]) == 3
+        turns = load_chunk(log, entry["chunk"])[entry["index"]]["turns"]
+        assert len(turns) == len(entry["trace"]) == 3
 
 
 def test_report_screenshots_are_files_of_episode_log(report_workdir: Path) -> None:
     screenshots = {
-        step["shot"]["name"]
+        turn["shot"]["name"]
         for detail in read_chunk(report_workdir, "grpo", 0)
-        for step in detail["steps"]
-        if step["shot"]
+        for turn in detail["turns"]
+        if turn["shot"]
     }
     report_files = {picture.name for picture in (report_workdir / "report" / "pictures").iterdir()}
     assert screenshots and screenshots <= report_files
@@ -129,8 +129,8 @@ def test_chunk_files_escape_web_content(tmp_path: Path) -> None:
     (entry,) = read_index(tmp_path)["episodes"]
     assert entry["infra_error"] == hostile and entry["reward"] is None
     (detail,) = read_chunk(tmp_path, "eval", 0)
-    assert detail["steps"][0]["response"] == hostile
-    assert detail["steps"][0]["action"] == f"Not executed: {hostile}"
+    assert detail["turns"][0]["response"] == hostile
+    assert detail["turns"][0]["action"] == f"Not executed: {hostile}"
 
 
 def test_corrupt_log_error_names_line(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def make_solved_episode(with_screenshots: bool = False) -> types.Episode:
     return make_episode("miniwob/login-user/1", success=True, with_screenshots=with_screenshots)
 
 
-def test_step_contains_observation_action_and_changes() -> None:
-    first, _, last = trajectories.detail(make_solved_episode(), NO_DECODER)["steps"]
+def test_turn_contains_observation_action_and_changes() -> None:
+    first, _, last = trajectories.detail(make_solved_episode(), NO_DECODER)["turns"]
     assert first["action"] == "Type “karrie” into textbox “Field 1”"
     assert first["thought"] == "Field 1 is next."
     assert [first["observation"][i] for i in first["acted"]] == ["textbox Field 1 [1]"]
@@ -186,7 +186,7 @@ def test_non_finite_logp_becomes_none() -> None:
         completion=dataclasses.replace(solved_episode.turns[0].completion, logp=logp),
     )
     one_turn_episode = dataclasses.replace(solved_episode, turns=(turn,))
-    assert trajectories.detail(one_turn_episode, NO_DECODER)["steps"][0]["logp"] == [
+    assert trajectories.detail(one_turn_episode, NO_DECODER)["turns"][0]["logp"] == [
         None,
         None,
         -0.5,
@@ -194,16 +194,16 @@ def test_non_finite_logp_becomes_none() -> None:
     assert trajectories.entry(one_turn_episode)["logp"] == -0.5
 
 
-def test_episode_without_turns_has_no_steps() -> None:
+def test_episode_without_turns_has_no_turns() -> None:
     empty_episode = dataclasses.replace(
         make_solved_episode(), turns=(), reward=None, outcome=types.Outcome.INFRA
     )
-    assert trajectories.detail(empty_episode, NO_DECODER) == {"steps": [], "last": None}
+    assert trajectories.detail(empty_episode, NO_DECODER) == {"turns": [], "last": None}
     assert trajectories.entry(empty_episode)["logp"] is None
 
 
 def test_screenshot_is_cropped_and_marked() -> None:
-    shot = trajectories.detail(make_solved_episode(with_screenshots=True), NO_DECODER)["steps"][0][
+    shot = trajectories.detail(make_solved_episode(with_screenshots=True), NO_DECODER)["turns"][0][
         "shot"
     ]
     assert shot["size"] == (640, 400) and shot["mark"] == (20, 60, 210, 32)
@@ -215,7 +215,7 @@ def test_unreadable_screenshot_is_omitted() -> None:
     solved_episode = make_solved_episode(with_screenshots=True)
     turns = tuple(dataclasses.replace(turn, screenshot=b"no JPEG") for turn in solved_episode.turns)
     detail = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), NO_DECODER)
-    assert detail["steps"][0]["shot"] is None and detail["last"] is not None
+    assert detail["turns"][0]["shot"] is None and detail["last"] is not None
 
 
 def test_long_page_changes_are_truncated() -> None:
@@ -228,12 +228,12 @@ def test_long_page_changes_are_truncated() -> None:
         solved_episode.turns[0],
         dataclasses.replace(solved_episode.turns[1], observation=next_observation),
     )
-    step, _ = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), NO_DECODER)[
-        "steps"
+    turn, _ = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), NO_DECODER)[
+        "turns"
     ]
-    assert step["page_changes"][0] == ("=", "new URL http://127.0.0.1/next")
-    assert len(step["page_changes"]) == 42 and re.fullmatch(
-        r"and \d+ more .*", step["page_changes"][-1][1]
+    assert turn["page_changes"][0] == ("=", "new URL http://127.0.0.1/next")
+    assert len(turn["page_changes"]) == 42 and re.fullmatch(
+        r"and \d+ more .*", turn["page_changes"][-1][1]
     )
 
 
@@ -249,15 +249,15 @@ def test_prompt_deltas_reconstruct_prompts(tmp_path: Path) -> None:
         dataclasses.replace(turn, prompt_ids=prompt)
         for turn, prompt in zip(solved_episode.turns, ids, strict=True)
     )
-    steps = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), decoder)["steps"]
+    turns = trajectories.detail(dataclasses.replace(solved_episode, turns=turns), decoder)["turns"]
     prompt_bytes, prompts = b"", []
-    for step in steps:
-        prefix_len, suffix = step["prompt"]
+    for turn in turns:
+        prefix_len, suffix = turn["prompt"]
         # JavaScript counts UTF-16 units.
         prompt_bytes = prompt_bytes[: 2 * prefix_len] + suffix.encode("utf-16-le")
         prompts.append(prompt_bytes.decode("utf-16-le"))
     assert prompts == [decoder.text(prompt) for prompt in ids]
-    assert steps[1]["prompt"][1] == " Ok"
+    assert turns[1]["prompt"][1] == " Ok"
 
 
 def test_pieces_concatenate_to_response_text(tmp_path: Path) -> None:

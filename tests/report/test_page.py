@@ -62,7 +62,7 @@ def test_featured_episode_plays_what_grpo_learned(browser: Browser, report: Path
         featured = page.locator("#featured")
         expect(featured.locator("img")).to_be_visible()
         expect(featured).to_contain_text("BC on the same task and seed")
-        # The three steps play, and the end stays.
+        # The three turns play, and the end stays.
         expect(featured.locator(".act")).to_contain_text("Field 2", timeout=20_000)
         expect(featured.locator(".mark")).to_be_visible()
         expect(featured.locator(".act")).to_have_text("✓ success in 3 turns", timeout=20_000)
@@ -173,13 +173,13 @@ def test_audit_links_list_episodes_with_finding(page: Page) -> None:
 # --- episode view ---------------------------------------------------------------------------------
 
 
-def test_keys_navigate_steps_and_episodes(page: Page) -> None:
+def test_keys_navigate_turns_and_episodes(page: Page) -> None:
     show(page, "log=update-1&episode=update-1/2")
     counter = page.locator(".counter")
     expect(counter).to_have_text("Turn 1 of 3")
     page.keyboard.press("ArrowRight")
     expect(counter).to_have_text("Turn 2 of 3")
-    assert read_fragment(page) == "#log=update-1&episode=update-1/2&step=2"
+    assert read_fragment(page) == "#log=update-1&episode=update-1/2&turn=2"
     for _ in range(4):
         page.keyboard.press("ArrowRight")
     expect(counter).to_have_text("End of episode")
@@ -226,13 +226,13 @@ def test_attempts_are_compared_in_two_panes(page: Page) -> None:
     page.locator(".pane").nth(1).get_by_role("button", name="Next turn").click()
     page.keyboard.press("ArrowRight")
     expect(counters).to_have_text(["Turn 2 of 3", "End of episode"])
-    assert read_fragment(page) == "#episode=update-1/1&step=2&with=update-1/0&step2=4"
+    assert read_fragment(page) == "#episode=update-1/1&turn=2&with=update-1/0&turn2=4"
     page.keyboard.press("ArrowDown")
     expect(page.locator(".pane")).to_have_count(2)
 
 
-def test_link_opens_step(browser: Browser, report: Path) -> None:
-    fragment = "#log=update-1&episode=update-1/2&step=2&with=update-1/0&step2=3"
+def test_link_opens_turn(browser: Browser, report: Path) -> None:
+    fragment = "#log=update-1&episode=update-1/2&turn=2&with=update-1/0&turn2=3"
     with open_report(browser, report, fragment) as page:
         expect(page.locator(".counter")).to_have_text(["Turn 2 of 3", "Turn 3 of 3"])
         expect(page.locator(".toolbar .note")).to_have_text("3 of 8")
@@ -241,8 +241,8 @@ def test_link_opens_step(browser: Browser, report: Path) -> None:
         expect(page.locator("#episode")).to_contain_text("There is no episode update-9/1")
 
 
-def test_step_shows_all_logged_fields(page: Page) -> None:
-    show(page, "episode=update-1/0&step=2")
+def test_turn_shows_all_logged_fields(page: Page) -> None:
+    show(page, "episode=update-1/0&turn=2")
     episode_view = page.locator("#episode")
     expect(episode_view.locator(".part.invalid")).to_contain_text(
         "Not executed: the reply holds no action"
@@ -255,14 +255,14 @@ def test_step_shows_all_logged_fields(page: Page) -> None:
     expect(episode_view.locator(".scale")).to_contain_text("policy version 0")
     episode_view.get_by_text("Exact response, 13 tokens").click()
     expect(episode_view.locator("pre")).to_have_text("I would rather not.")
-    show(page, "episode=update-1/1&step=1")
+    show(page, "episode=update-1/1&turn=1")
     expect(episode_view.locator(".thought")).to_contain_text("Field 1 is next.")
     expect(episode_view.locator(".observation mark")).to_have_text("target: textbox Field 1 [1]")
     expect(episode_view.locator(".added")).to_have_text("+ textbox Field 1 [1] = karrie")
 
 
 def test_mark_covers_target_element(page: Page) -> None:
-    show(page, "episode=grpo/0&step=1")
+    show(page, "episode=grpo/0&turn=1")
     page.evaluate("Promise.all([...document.images].map(image => image.decode()))")
     expect(page.locator("#episode img")).to_have_count(1)
     window, mark, image = page.evaluate(
@@ -323,7 +323,7 @@ def test_text_has_sufficient_contrast(
     browser: Browser, report: Path, scheme: Literal["light", "dark"]
 ) -> None:
     """WCAG AA: contrast of at least 4.5 to 1 for all visible text."""
-    with open_report(browser, report, "#episode=update-1/0&with=update-1/1&step=2") as page:
+    with open_report(browser, report, "#episode=update-1/0&with=update-1/1&turn=2") as page:
         page.emulate_media(color_scheme=scheme)
         assert page.evaluate(CONTRAST_SCRIPT) == []
         show(page, "log=training")

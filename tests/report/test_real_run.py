@@ -78,7 +78,7 @@ def test_arrow_keys_visit_all_episodes(
             page.keyboard.press("ArrowDown")
 
 
-def test_step_link_shows_logged_step(
+def test_turn_link_shows_logged_turn(
     browser: Browser, eval_dir: Path, episodes: tuple[Episode, ...]
 ) -> None:
     tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
@@ -86,7 +86,7 @@ def test_step_link_shows_logged_step(
         (i, e) for i, e in enumerate(episodes) if len(e.turns) > 2 and e.turns[2].screenshot
     )
     turn = episode.turns[2]
-    with open_report(browser, eval_dir / "report.html", f"#episode=eval/{index}&step=3") as page:
+    with open_report(browser, eval_dir / "report.html", f"#episode=eval/{index}&turn=3") as page:
         expect(page.locator(".counter")).to_have_text(f"Turn 3 of {len(episode.turns)}")
         page.get_by_text("Exact prompt").click()
         assert page.locator("pre").text_content() == tokenizer.decode(turn.prompt_ids)

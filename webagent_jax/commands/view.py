@@ -36,7 +36,7 @@ _POLICY = flags.DEFINE_string(
 def main(argv: Sequence[str]) -> None:
     """Serve the runs until Ctrl-C."""
     from webagent_jax.report import server
-    from webagent_jax.report.send_again import PromptSender
+    from webagent_jax.report.resend import PromptSender
 
     if len(argv) != 2:
         raise ConfigError("name one directory of runs, such as: webagent view runs")

@@ -1,7 +1,7 @@
 """Directory `report/` next to report.html: all episodes of the run for the episode viewer.
 
     index.js               index with one entry per episode, loaded when the page opens
-    update-3/0.js, 1.js    steps of the episodes of one log, loaded on demand
+    update-3/0.js, 1.js    turns of the episodes of one log, loaded on demand
     update-3/entries.json  index entries of the log, and the version of the log they were built from
     pictures/              screenshots of the observations
 
@@ -29,7 +29,7 @@ from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORMAT_VERSION = 4  # file format version; files of another version are rebuilt
+_FORMAT_VERSION = 5  # file format version; files of another version are rebuilt
 _CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
@@ -140,7 +140,7 @@ def _entries(
             return record["entries"]
     entries: list[Json] = []
     short_episodes: list[types.Episode] = []
-    # A chunk is written before the next one is built, so memory holds the steps of one chunk.
+    # A chunk is written before the next one is built, so memory holds the turns of one chunk.
     for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder(), short_episodes))):
         details = ",\n".join(detail for _, detail in chunk)
         call = f'trajectories.chunk("{log.id}", {number}, [\n{details}\n]);\n'
@@ -184,7 +184,7 @@ def _advantages(episodes: Sequence[types.Episode], grpo: GRPOConfig) -> list[flo
 def _details(
     log: EpisodeLogFile, folder: Path, decoder: TokenDecoder, short_episodes: list[types.Episode]
 ) -> Iterator[tuple[Json, str]]:
-    """Yield the index entry of each episode, and its steps as JSON.
+    """Yield the index entry of each episode, and its turns as JSON.
 
     Each episode is added to `short_episodes` with its first turn only, because all episodes of a
     log together may not fit into memory.

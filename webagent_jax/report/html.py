@@ -24,7 +24,7 @@ _SCRIPTS = (
     "data.js",
     "state.js",
     "list.js",
-    "step.js",
+    "turn.js",
     "episode.js",
     "featured.js",
     "main.js",

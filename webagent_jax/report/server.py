@@ -2,7 +2,7 @@
 
 The server reads the files that runs write; it never connects to a run. Building a report refreshes
 the directory `report/` of its workdir, as `webagent report` does, and nothing else is written.
-A page may send the prompt of a stored turn again (`send_again`).
+A page may send the prompt of a stored turn again (`resend`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from webagent_jax.config import ConfigError
 from webagent_jax.cpu_priority import lower_priority
 from webagent_jax.local_site import LOCAL_HOSTS_ONLY, is_same_origin, make_server
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
+from webagent_jax.report.resend import BusyError, PromptEdit, PromptSender, TurnId
 from webagent_jax.report.run_list import ListedRun
-from webagent_jax.report.send_again import BusyError, PromptEdit, PromptSender, StepId
 from webagent_jax.report.training_curves import Metric, SeedGroup
 from webagent_jax.types import InfraError
 
@@ -233,9 +233,9 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
 
     def read_prompt(request: Request) -> Response:
         def work() -> Any:
-            return prompt_sender.prompt(_find(viewer, request.path_params["name"]), step_id)
+            return prompt_sender.prompt(_find(viewer, request.path_params["name"]), turn_id)
 
-        step_id = _step_id(request)
+        turn_id = _turn_id(request)
         return _json_response(work)
 
     async def send_prompt(request: Request) -> Response:
@@ -250,7 +250,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
 
         def work() -> Any:
             listed = _find(viewer, request.path_params["name"])
-            return prompt_sender.send(listed, _step_id(request), _prompt_edit(body))
+            return prompt_sender.send(listed, _turn_id(request), _prompt_edit(body))
 
         return await run_in_threadpool(_json_response, work)
 
@@ -263,8 +263,8 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
             Route("/", list_runs),
             Route("/compare", compare),
             Route("/runs/{name:path}/report.html", report),
-            Route("/runs/{name:path}/step", read_prompt),
-            Route("/runs/{name:path}/step", send_prompt, methods=["POST"]),
+            Route("/runs/{name:path}/turn", read_prompt),
+            Route("/runs/{name:path}/turn", send_prompt, methods=["POST"]),
             Route("/runs/{name:path}/report/{file:path}", report_file),
         ],
         exception_handlers={404: not_found},
@@ -296,9 +296,9 @@ def _find(viewer: RunViewer, name: str) -> ListedRun:
         raise HTTPException(404) from None
 
 
-def _step_id(request: Request) -> StepId:
-    number = request.query_params.get("step", "")
-    return StepId(
+def _turn_id(request: Request) -> TurnId:
+    number = request.query_params.get("turn", "")
+    return TurnId(
         request.query_params.get("episode", ""), int(number) if number.isdecimal() else -1
     )
 

@@ -1,4 +1,4 @@
-"""Episodes as JSON for the report page: index entries and steps.
+"""Episodes as JSON for the report page: index entries and turns.
 
 The page inserts all strings as text nodes, so HTML in them is not interpreted.
 """
@@ -24,7 +24,7 @@ from webagent_jax.tracking import episode_stats
 
 Json = dict[str, Any]
 
-_MAX_CHANGES = 40  # maximum added and removed lines per step
+_MAX_CHANGES = 40  # maximum added and removed lines per turn
 _MAX_ACTION_CHARS = 90  # maximum characters of an action in the index
 
 
@@ -51,28 +51,30 @@ def entry(episode: types.Episode) -> Json:
 
 
 def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
-    """Return the steps of an episode.
+    """Return the turns of an episode.
 
-    `prompt` of a step is the number of characters it shares with the start of the previous prompt,
+    `prompt` of a turn is the number of characters it shares with the start of the previous prompt,
     and the rest. Complete prompts of a long episode would consist mostly of repetitions.
     """
     images = [turn.screenshot for turn in episode.turns] + [episode.final_screenshot]
     # All screenshots of an episode have the same crop.
     crop = screenshots.content_area([picture for picture in images if picture])
-    steps = []
+    turns = []
     previous = ""
     for turn, next_observation in _with_next(episode):
         prompt = decoder.text(turn.prompt_ids)
-        steps.append(_step(turn, next_observation, crop) | response(turn, decoder))
+        turns.append(_turn_record(turn, next_observation, crop) | response(turn, decoder))
         if prompt is not None:
             shared = _common_prefix_length(previous, prompt)
             # JavaScript counts UTF-16 units, Python counts code points.
-            steps[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]
+            turns[-1]["prompt"] = [_utf16_length(prompt[:shared]), prompt[shared:]]
             previous = prompt
-    return {"steps": steps, "last": _view(episode.final_screenshot, crop, None)}
+    return {"turns": turns, "last": _view(episode.final_screenshot, crop, None)}
 
 
-def _step(turn: types.Turn, next_observation: types.Observation | None, crop: Rect | None) -> Json:
+def _turn_record(
+    turn: types.Turn, next_observation: types.Observation | None, crop: Rect | None
+) -> Json:
     observation = turn.observation
     element = _element(turn)
     lines = observation.text.splitlines()

@@ -1,4 +1,4 @@
-// Episodes: an index of all episodes, and files with their steps, loaded on demand.
+// Episodes: an index of all episodes, and files with their turns, loaded on demand.
 
 const index = { logs: [], tasks: [], findings: {}, episodes: [], byId: new Map() };
 const chunks = new Map(); // path of a file -> promise of its episodes
@@ -29,7 +29,7 @@ function loadChunk(path) {
   return chunks.get(path);
 }
 
-async function loadSteps(episode) {
+async function loadTurns(episode) {
   const episodes = await loadChunk(`report/${episode.log.id}/${episode.chunk}.js`);
   return episodes[episode.index];
 }

@@ -1,18 +1,18 @@
-// Steps of one episode, or of two episodes side by side.
+// Turns of one episode, or of two episodes side by side.
 
 const view = { state: {}, panes: [] };
 
 class Pane {
   constructor(episode, key) {
     this.episode = episode;
-    this.key = key; // key of the step in the URL fragment
-    this.stepIndex = 0; // index of the shown step; the number of steps for the end
-    this.steps = null;
+    this.key = key; // key of the turn in the URL fragment
+    this.turnIndex = 0; // index of the shown turn; the number of turns for the end
+    this.turns = null;
     this.counter = h("p", { class: "counter", "aria-live": "polite" });
     this.previous = this.button("Previous turn", "←", -1);
     this.next = this.button("Next turn", "→", 1);
     this.timeline = h("ol", { class: "timeline" });
-    this.body = h("div", { class: "step" }, h("p", { class: "empty", "aria-busy": "true" }, "Loading …"));
+    this.body = h("div", { class: "turn" }, h("p", { class: "empty", "aria-busy": "true" }, "Loading …"));
     const label = `${OUTCOMES[episode.outcome].name} in ${plural(episode.turns, "turn")}`;
     this.panel = h("div", {}); // below the body, whose left side is sticky
     this.element = h("section", { class: "pane", tabindex: "-1", "aria-label": `${episode.log.name}: ${label}` },
@@ -41,54 +41,54 @@ class Pane {
       h("h3", {}, log.name, position), outcomePill(outcome), findings, h("p", { class: "note" }, figures));
   }
 
-  async load(step) {
+  async load(turn) {
     try {
-      Object.assign(this, await loadSteps(this.episode)); // steps, last
+      Object.assign(this, await loadTurns(this.episode)); // turns, last
     } catch (error) {
       const message = `${error.message}: rebuild the report with webagent report.`;
       this.body.replaceChildren(h("p", { class: "empty" }, message));
       return;
     }
     this.timeline.append(...this.marks());
-    this.show(step);
+    this.show(turn);
   }
 
   marks() {
     const { trace, outcome } = this.episode;
     const { kind, sign } = OUTCOMES[outcome];
-    const steps = [...trace].map((grade, i) =>
-      this.mark(i, `Step ${i + 1}${GRADE_NAMES[grade] && `: ${GRADE_NAMES[grade]}`}`, GRADES[grade], i + 1));
-    return [...steps, this.mark(trace.length, "End of episode", kind, sign)];
+    const turns = [...trace].map((grade, i) =>
+      this.mark(i, `Turn ${i + 1}${GRADE_NAMES[grade] && `: ${GRADE_NAMES[grade]}`}`, GRADES[grade], i + 1));
+    return [...turns, this.mark(trace.length, "End of episode", kind, sign)];
   }
 
-  mark(stepIndex, title, kind, sign) {
-    const go = () => this.move(stepIndex - this.stepIndex);
+  mark(turnIndex, title, kind, sign) {
+    const go = () => this.move(turnIndex - this.turnIndex);
     return h("li", {},
       h("button", { type: "button", class: kind, "aria-label": title, title, onclick: go }, sign));
   }
 
-  show(stepIndex) {
-    this.stepIndex = Math.max(0, Math.min(stepIndex, this.steps.length));
-    const isEnd = this.stepIndex === this.steps.length;
-    this.counter.textContent = isEnd ? "End of episode" : `Turn ${this.stepIndex + 1} of ${this.steps.length}`;
+  show(turnIndex) {
+    this.turnIndex = Math.max(0, Math.min(turnIndex, this.turns.length));
+    const isEnd = this.turnIndex === this.turns.length;
+    this.counter.textContent = isEnd ? "End of episode" : `Turn ${this.turnIndex + 1} of ${this.turns.length}`;
     // `disabled` would remove the focus from the button; aria-disabled keeps it.
-    this.previous.setAttribute("aria-disabled", this.stepIndex === 0);
+    this.previous.setAttribute("aria-disabled", this.turnIndex === 0);
     this.next.setAttribute("aria-disabled", isEnd);
     [...this.timeline.children].forEach(({ firstChild }, i) => {
-      if (i === this.stepIndex) firstChild.setAttribute("aria-current", "step");
+      if (i === this.turnIndex) firstChild.setAttribute("aria-current", "step");
       else firstChild.removeAttribute("aria-current");
     });
-    const content = isEnd ? renderEnd(this.episode, this.last) : renderStep(this.episode, this.steps, this.stepIndex);
+    const content = isEnd ? renderEnd(this.episode, this.last) : renderTurn(this.episode, this.turns, this.turnIndex);
     this.body.replaceChildren(...content);
     // Only pages of the server contain the script of the panel.
     const hasPanel = !isEnd && typeof sendPanel === "function";
-    this.panel.replaceChildren(...(hasPanel ? [sendPanel(this.episode, this.steps[this.stepIndex], this.stepIndex)] : []));
+    this.panel.replaceChildren(...(hasPanel ? [sendPanel(this.episode, this.turns[this.turnIndex], this.turnIndex)] : []));
   }
 
   move(offset) {
-    if (!this.steps) return;
-    this.show(this.stepIndex + offset);
-    view.state = { ...view.state, [this.key]: String(this.stepIndex + 1) };
+    if (!this.turns) return;
+    this.show(this.turnIndex + offset);
+    view.state = { ...view.state, [this.key]: String(this.turnIndex + 1) };
     replaceState(view.state);
   }
 
@@ -124,8 +124,8 @@ function showEpisode(state) {
     byId("episode").replaceChildren(h("p", { class: "empty" }, message, back));
     return;
   }
-  view.panes.push(new Pane(episode, "step"));
-  if (other) view.panes.push(new Pane(other, "step2"));
+  view.panes.push(new Pane(episode, "turn"));
+  if (other) view.panes.push(new Pane(other, "turn2"));
   const { id, site, intent } = episode.task;
   byId("episode").replaceChildren(...[
     toolbar(state, episode),
@@ -188,7 +188,7 @@ function comparison(state, episode, other) {
   const position = members.indexOf(other) + 1;
   const suffix = members.length > 1 ? ` ${position}` : "";
   const name = other.log === episode.log ? `attempt ${position}` : other.log.name + suffix;
-  const href = toHash({ ...state, with: isSelected ? undefined : other.id, step2: undefined });
+  const href = toHash({ ...state, with: isSelected ? undefined : other.id, turn2: undefined });
   return h("a", { class: "chip", href, "aria-current": isSelected ? "true" : undefined },
     outcomeSign(other.outcome), name, " ",
     h("small", {}, [advantageText(other), plural(other.turns, "turn")].filter(Boolean).join(" · ")));

@@ -1,6 +1,6 @@
-// Featured episode on the first screen: a solved episode that plays step by step.
+// Featured episode on the first screen: a solved episode that plays turn by turn.
 
-const PLAY_MS = 2600; // time of one step
+const PLAY_MS = 2600; // time of one turn
 const SHOT_HEIGHT = 216; // maximum height of a screenshot in pixels
 
 // Higher for an episode that the previous stage failed, with screenshots, without findings, and of 2 to 8 turns;
@@ -22,25 +22,25 @@ function pickFeatured() {
 }
 
 class Player {
-  constructor(episode, { steps, last }) {
+  constructor(episode, { turns, last }) {
     this.episode = episode;
-    this.frames = [...steps.map((step, i) => this.stepFrame(step, i)), this.endFrame(last)];
+    this.frames = [...turns.map((turn, i) => this.turnFrame(turn, i)), this.endFrame(last)];
     this.position = 0;
     this.timer = 0;
     this.stage = h("div", { class: "stage-view" });
     this.button = h("button", { type: "button", class: "tool", onclick: () => this.toggle() });
     this.dots = this.frames.map((frame, i) => h("button", {
-      type: "button", "aria-label": i < steps.length ? `Turn ${i + 1}` : "End of episode", onclick: () => this.jump(i),
+      type: "button", "aria-label": i < turns.length ? `Turn ${i + 1}` : "End of episode", onclick: () => this.jump(i),
     }));
     this.show(0);
   }
 
-  stepFrame(step, i) {
+  turnFrame(turn, i) {
     return () => [
-      pageFrame(step, `at turn ${i + 1}`, SHOT_HEIGHT),
+      pageFrame(turn, `at turn ${i + 1}`, SHOT_HEIGHT),
       h("div", { class: "words" },
-        h("p", { class: "act" }, h("b", {}, `${i + 1} `), step.action),
-        step.thought && h("p", { class: "note" }, step.thought)),
+        h("p", { class: "act" }, h("b", {}, `${i + 1} `), turn.action),
+        turn.thought && h("p", { class: "note" }, turn.thought)),
     ];
   }
 
@@ -127,11 +127,11 @@ async function showFeatured() {
   const episode = byId("featured").hidden && pickFeatured();
   if (!episode) return;
   try {
-    const player = new Player(episode, await loadSteps(episode));
+    const player = new Player(episode, await loadTurns(episode));
     byId("featured").replaceChildren(...player.element().filter(Boolean));
     byId("featured").hidden = false;
     if (!matchMedia("(prefers-reduced-motion: reduce)").matches) player.play();
   } catch {
-    // Without the steps there is no featured episode; an opened episode names the missing file.
+    // Without the turns there is no featured episode; an opened episode names the missing file.
   }
 }

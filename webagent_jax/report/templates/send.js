@@ -1,19 +1,19 @@
-// Panel of a served step that sends its prompt again, edited or not, and shows the responses.
+// Panel of a served turn that sends its prompt again, edited or not, and shows the responses.
 
-function sendPanel(episode, step, stepIndex) {
+function sendPanel(episode, turn, turnIndex) {
   const content = h("div", { class: "send" });
   const details = h("details", {}, h("summary", {}, "Resend with an edited prompt"), content);
-  const url = `step?${new URLSearchParams({ episode: episode.id, step: stepIndex })}`;
+  const url = `turn?${new URLSearchParams({ episode: episode.id, turn: turnIndex })}`;
   details.addEventListener("toggle", async () => {
     if (!details.open || content.childElementCount) return;
     content.replaceChildren(h("p", { class: "empty", "aria-busy": "true" }, "Loading …"));
     try {
-      content.replaceChildren(...sendForm(await request(url), step, url));
+      content.replaceChildren(...sendForm(await request(url), turn, url));
     } catch (error) {
       content.replaceChildren(h("p", { class: "send-error" }, error.message));
     }
   });
-  return h("div", { class: "send-again" }, details);
+  return h("div", { class: "resend" }, details);
 }
 
 async function request(url, body) {
@@ -25,14 +25,14 @@ async function request(url, body) {
   return result;
 }
 
-function sendForm(prompt, step, url) {
+function sendForm(prompt, turn, url) {
   const editors = prompt.messages.map((message, i) => messageEditor(message, i === prompt.messages.length - 1));
   const limits = { min: 0, max: prompt.max_temperature, step: "any" };
   const temperature = h("input", { type: "number", required: true, ...limits, value: prompt.temperature });
   const samples = h("input", { type: "number", required: true, min: 1, max: prompt.max_samples, step: 1, value: 1 });
   const button = h("button", { type: "submit" }, "Send");
   const status = h("p", { class: "send-status", role: "status" });
-  const responses = h("div", { class: "responses" }, responseCard("Recorded", step));
+  const responses = h("div", { class: "responses" }, responseCard("Recorded", turn));
   const send = async (event) => {
     event.preventDefault();
     if (button.getAttribute("aria-disabled") === "true") return;

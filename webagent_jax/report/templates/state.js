@@ -1,7 +1,7 @@
 // The URL fragment contains the current view, so links and reloads restore it.
 
 const FILTERS = ["q", "log", "site", "task", "outcome", "reward", "change", "finding", "from", "to", "sort"];
-const VIEW_KEYS = ["episode", "step", "with", "step2"];
+const VIEW_KEYS = ["episode", "turn", "with", "turn2"];
 
 function readState() {
   const params = new URLSearchParams(location.hash.slice(1));

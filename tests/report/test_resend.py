@@ -1,4 +1,4 @@
-"""Tests of sending the prompt of a stored step again, over a real evaluation."""
+"""Tests of sending the prompt of a stored turn again, over a real evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webagent_jax.config import EndpointConfig, EvalConfig, PolicyConfig
 from webagent_jax.evaluate import evaluate
 from webagent_jax.local_site import LocalServer
 from webagent_jax.report import server
-from webagent_jax.report.send_again import PromptSender
+from webagent_jax.report.resend import PromptSender
 from webagent_jax.tracking import atomic_files, episode_log
 from webagent_jax.types import Episode
 
@@ -60,18 +60,18 @@ def call(
     *,
     run: str = "tiny",
     episode: str = "eval/0",
-    step: object = 0,
+    turn: object = 0,
     body: Any = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
-    """Return status and content of a request about a step; its Origin is that of the server."""
+    """Return status and content of a request about a turn; its Origin is that of the server."""
     connection = http.client.HTTPConnection(site.address, timeout=280)
-    query = urlencode({"episode": episode, "step": step})
+    query = urlencode({"episode": episode, "turn": turn})
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     default_headers = {"Origin": site.url} if method == "POST" else {}
     connection.request(
         method,
-        f"/runs/{run}/step?{query}",
+        f"/runs/{run}/turn?{query}",
         content if method == "POST" else None,
         default_headers if headers is None else headers,
     )
@@ -106,10 +106,10 @@ def test_unchanged_prompt_gives_recorded_greedy_responses(
     site: LocalServer, episodes: tuple[Episode, ...]
 ) -> None:
     for index, episode in enumerate(episodes):
-        for step, turn in enumerate(episode.turns):
+        for turn_index, turn in enumerate(episode.turns):
             # System message, and a page and a response per earlier turn.
-            messages = [None] * (2 + 2 * step)
-            status, result = send(site, messages, episode=f"eval/{index}", step=step)
+            messages = [None] * (2 + 2 * turn_index)
+            status, result = send(site, messages, episode=f"eval/{index}", turn=turn_index)
             assert status == 200, result
             (response,) = result["responses"]
             assert response["response"] == turn.response_text
@@ -193,7 +193,7 @@ def test_stages_and_updates_use_the_policies_of_the_run(
     shutil.copy(root / "tiny" / "config.json", run)
     with PromptSender() as sender, LocalServer(server.make_app(tmp_path, sender)) as site:
         status, result = call(site, run="run", episode="bc/0")
-        assert status == 400 and "bc/policy, which sampled this step, is missing" in result["error"]
+        assert status == 400 and "bc/policy, which sampled this turn, is missing" in result["error"]
         update = call(site, run="run", episode="update-1/0")[1]
         assert update["policy"] == "webagent-tiny" and "before training" in update["note"]
         for phase in ("bc", "grpo"):
@@ -243,7 +243,7 @@ def test_request_of_another_page_is_refused(site: LocalServer, headers: dict[str
 def test_request_to_another_host_is_refused(site: LocalServer) -> None:
     headers = {"Host": "rebound.example", "Origin": "http://rebound.example"}
     connection = http.client.HTTPConnection(site.address, timeout=60)
-    connection.request("POST", "/runs/tiny/step?episode=eval/0&step=0", b"{}", headers)
+    connection.request("POST", "/runs/tiny/turn?episode=eval/0&turn=0", b"{}", headers)
     assert connection.getresponse().status == 400
     connection.close()
 
@@ -254,12 +254,12 @@ def test_request_to_another_host_is_refused(site: LocalServer) -> None:
         ({"episode": "eval/99"}, "no episode eval/99"),
         ({"episode": "grpo/0"}, "no episode grpo/0"),
         ({"episode": "../0"}, "no episode ../0"),
-        ({"step": 99}, "no step 100"),
-        ({"step": "x"}, "no step"),
+        ({"turn": 99}, "no turn 100"),
+        ({"turn": "x"}, "no turn"),
         ({"run": "none"}, "no such run"),
     ],
 )
-def test_unknown_step_is_not_found(
+def test_unknown_turn_is_not_found(
     site: LocalServer, options: dict[str, Any], message: str
 ) -> None:
     for status, result in (call(site, **options), send(site, [None, None], **options)):
@@ -344,7 +344,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, site: LocalServer) -> Iterator[Page]:
-    """Yield a page with the first step and an open panel; errors of its script fail the test."""
+    """Yield a page with the first turn and an open panel; errors of its script fail the test."""
     page = browser.new_page(viewport=DESKTOP)
     page.set_default_timeout(60_000)
     errors: list[str] = []
@@ -385,7 +385,7 @@ def test_page_shows_errors_in_one_line(page: Page) -> None:
     expect(page.locator(".send-error")).to_have_count(0)
 
 
-def test_arrow_keys_in_the_prompt_keep_the_step(page: Page) -> None:
+def test_arrow_keys_in_the_prompt_keep_the_turn(page: Page) -> None:
     editor = page.get_by_label("Message of the user")
     editor.focus()
     for key in ("ArrowRight", "ArrowLeft", "ArrowDown"):

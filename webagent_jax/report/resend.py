@@ -44,11 +44,11 @@ class BusyError(Exception):
 
 
 @dataclass(frozen=True)
-class StepId:
-    """Step of an episode of a run."""
+class TurnId:
+    """Turn of an episode of a run."""
 
     episode: str  # log and index of the episode in it: "eval/0"
-    step: int  # index of the step
+    turn: int  # index of the turn
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ class PromptEdit:
 
 
 class PromptSender:
-    """Sends prompts of stored steps to a policy, one request at a time; a context manager.
+    """Sends prompts of stored turns to a policy, one request at a time; a context manager.
 
     The first request loads the policy, which stays loaded until another one is needed.
 
     Args:
-        policy: policy or endpoint for the steps of all runs; None uses the policy of each run.
+        policy: policy or endpoint for the turns of all runs; None uses the policy of each run.
     """
 
     def __init__(self, policy: PolicyConfig | None = None) -> None:
@@ -93,7 +93,7 @@ class PromptSender:
         self._lock = threading.Lock()  # held while a request runs
         self._policy: _Policy | None = None
         # A run on the same machine needs the processor.
-        self._executor = ThreadPoolExecutor(1, "send-again", initializer=lower_priority)
+        self._executor = ThreadPoolExecutor(1, "resend", initializer=lower_priority)
 
     def __enter__(self) -> Self:
         return self
@@ -103,32 +103,34 @@ class PromptSender:
         if self._policy is not None:
             self._policy.close()
 
-    def prompt(self, listed: ListedRun, step_id: StepId) -> Json:
-        """Return the messages of a step, and the policy and options of a request.
+    def prompt(self, listed: ListedRun, turn_id: TurnId) -> Json:
+        """Return the messages of a turn, and the policy and options of a request.
 
         Raises:
-            LookupError: the run has no such step.
+            LookupError: the run has no such turn.
             ConfigError: the prompt cannot be rebuilt.
         """
-        step = _Step.read(listed, step_id, self._policy_override)
+        stored = _StoredTurn.read(listed, turn_id, self._policy_override)
         loaded = self._policy
         return {
-            "messages": [{"role": m.role, "text": m.text} for m in step.messages()],
-            "policy": _policy_name(step.cfg.policy),
-            "note": step.note,
+            "messages": [{"role": m.role, "text": m.text} for m in stored.messages()],
+            "policy": _policy_name(stored.cfg.policy),
+            "note": stored.note,
             "is_policy_of_run": self._policy_override is None,
-            "is_loaded": loaded is not None and loaded.is_loaded and loaded.is_current(step.cfg),
-            "temperature": (step.cfg.eval if step.is_evaluation else step.cfg.rollout).temperature,
+            "is_loaded": loaded is not None and loaded.is_loaded and loaded.is_current(stored.cfg),
+            "temperature": (
+                stored.cfg.eval if stored.is_evaluation else stored.cfg.rollout
+            ).temperature,
             "max_temperature": MAX_TEMPERATURE,
             "max_samples": MAX_SAMPLES,
         }
 
-    def send(self, listed: ListedRun, step_id: StepId, edit: PromptEdit) -> Json:
+    def send(self, listed: ListedRun, turn_id: TurnId, edit: PromptEdit) -> Json:
         """Load the policy if needed, and return its responses.
 
         Raises:
             BusyError: another request runs.
-            LookupError: the run has no such step.
+            LookupError: the run has no such turn.
             ConfigError: the policy cannot be loaded, the prompt is too long, or the endpoint cannot
                 respond.
             InfraError: there was no response in time.
@@ -136,29 +138,30 @@ class PromptSender:
         if not self._lock.acquire(blocking=False):
             raise BusyError("another request is running: wait for its response")
         try:
-            return self._executor.submit(self._send, listed, step_id, edit).result()
+            return self._executor.submit(self._send, listed, turn_id, edit).result()
         finally:
             self._lock.release()
 
-    def _send(self, listed: ListedRun, step_id: StepId, edit: PromptEdit) -> Json:
-        step = _Step.read(listed, step_id, self._policy_override)
-        policy = self._open_policy(step.cfg)
-        messages = _edited(step.messages(), edit.messages, policy.tokenizer)
+    def _send(self, listed: ListedRun, turn_id: TurnId, edit: PromptEdit) -> Json:
+        stored = _StoredTurn.read(listed, turn_id, self._policy_override)
+        policy = self._open_policy(stored.cfg)
+        messages = _edited(stored.messages(), edit.messages, policy.tokenizer)
         prompt_ids = policy.tokenizer.prompt_ids(messages)
         # The check comes before the params are loaded.
-        policy.check_length(step, prompt_ids)
-        completions = policy.respond(step, messages, prompt_ids, edit)
+        policy.check_length(stored, prompt_ids)
+        completions = policy.respond(stored, messages, prompt_ids, edit)
         is_unchanged = all(text is None for text in edit.messages)
         return {
             "responses": [
                 trajectories.response(
-                    _turn(step.turn, prompt_ids, completion, policy.tokenizer), policy.decoder
+                    _turn(stored.turn, prompt_ids, completion, policy.tokenizer), policy.decoder
                 )
                 for completion in completions
             ],
             "prompt_tokens": len(prompt_ids),
             # False for another tokenizer or chat template than that of the run.
-            "is_recorded_prompt": is_unchanged and np.array_equal(prompt_ids, step.turn.prompt_ids),
+            "is_recorded_prompt": is_unchanged
+            and np.array_equal(prompt_ids, stored.turn.prompt_ids),
             "is_unchanged": is_unchanged,
         }
 
@@ -175,20 +178,20 @@ class PromptSender:
 
 
 @dataclass(frozen=True)
-class _Step:
-    """Stored step, and the config of the policy that its prompt is sent to."""
+class _StoredTurn:
+    """Stored turn, and the config of the policy that its prompt is sent to."""
 
     cfg: RunConfig  # config of the run, with that policy
     is_evaluation: bool  # whether the options of evaluation apply
-    note: str  # difference between that policy and the one of the step; may be empty
+    note: str  # difference between that policy and the one of the turn; may be empty
     episode: types.Episode
-    index: int  # index of the step
+    index: int  # index of the turn
 
     @classmethod
-    def read(cls, listed: ListedRun, step_id: StepId, policy: PolicyConfig | None) -> Self:
-        log, episode = _read_episode(listed, step_id.episode)
-        if not 0 <= step_id.step < len(episode.turns):
-            raise LookupError(f"episode {step_id.episode} has no step {step_id.step + 1}")
+    def read(cls, listed: ListedRun, turn_id: TurnId, policy: PolicyConfig | None) -> Self:
+        log, episode = _read_episode(listed, turn_id.episode)
+        if not 0 <= turn_id.turn < len(episode.turns):
+            raise LookupError(f"episode {turn_id.episode} has no turn {turn_id.turn + 1}")
         cfg = _run_config(listed)
         note = ""
         if policy is None:
@@ -198,7 +201,7 @@ class _Step:
             log.update is None,
             note,
             episode,
-            step_id.step,
+            turn_id.turn,
         )
 
     @property
@@ -253,7 +256,7 @@ class _Policy:
         sections = ((c.policy, c.engine, c.prompt) for c in (cfg, self._cfg))
         return len(set(sections)) == 1 and _file_times(self._directory) == self._version
 
-    def check_length(self, step: _Step, prompt_ids: types.IntArray) -> None:
+    def check_length(self, stored: _StoredTurn, prompt_ids: types.IntArray) -> None:
         """Check that prompt and response fit.
 
         Raises:
@@ -261,7 +264,7 @@ class _Policy:
         """
         from webagent_jax.rollout import runtime
 
-        sampling = runtime.sampling_options(step.cfg, evaluation=step.is_evaluation)
+        sampling = runtime.sampling_options(stored.cfg, evaluation=stored.is_evaluation)
         limit = self._max_model_len - sampling.max_new_tokens
         if len(prompt_ids) > limit:
             raise ConfigError(
@@ -272,7 +275,7 @@ class _Policy:
 
     def respond(
         self,
-        step: _Step,
+        stored: _StoredTurn,
         messages: Sequence[types.Message],
         prompt_ids: types.IntArray,
         edit: PromptEdit,
@@ -280,19 +283,19 @@ class _Policy:
         """Return the responses to a prompt; those of an endpoint have no log-probabilities."""
         from webagent_jax.rollout import runtime
 
-        section = "eval" if step.is_evaluation else "rollout"
-        sampling = dataclasses.replace(getattr(step.cfg, section), temperature=edit.temperature)
-        cfg = dataclasses.replace(step.cfg, **{section: sampling})
+        section = "eval" if stored.is_evaluation else "rollout"
+        sampling = dataclasses.replace(getattr(stored.cfg, section), temperature=edit.temperature)
+        cfg = dataclasses.replace(stored.cfg, **{section: sampling})
         source = self._open_source()
         agent = runtime.make_policy_agent(
-            cfg, self.tokenizer, source, evaluation=step.is_evaluation
+            cfg, self.tokenizer, source, evaluation=stored.is_evaluation
         )
         requests = [
             types.AgentRequest(
-                task=step.episode.task,
-                intent=step.episode.intent,
-                turn=step.index,
-                observation=step.turn.observation,
+                task=stored.episode.task,
+                intent=stored.episode.intent,
+                turn=stored.index,
+                observation=stored.turn.observation,
                 messages=messages,
                 prompt_ids=prompt_ids,
                 # Every request draws other samples.
@@ -388,7 +391,7 @@ def _own_policy(
 
     def local(folder: Path) -> PolicyConfig:
         if not folder.is_dir():
-            raise ConfigError(f"{folder}, which sampled this step, is missing. {_FIX}")
+            raise ConfigError(f"{folder}, which sampled this turn, is missing. {_FIX}")
         return dataclasses.replace(configured, kind="weights", path=str(folder))
 
     if log.update is None:

@@ -1,28 +1,28 @@
-// One step of an episode: observation, thought, action, page changes and token probabilities.
+// One turn of an episode: observation, thought, action, page changes and token probabilities.
 
 function part(name, title, ...content) {
   return h("section", { class: `part ${name}` }, h("h4", {}, title), content);
 }
 
-function renderStep(episode, steps, stepIndex) {
-  const step = steps[stepIndex];
+function renderTurn(episode, turns, turnIndex) {
+  const turn = turns[turnIndex];
   return [
-    h("div", { class: "page-side" }, pageFrame(step, `at turn ${stepIndex + 1}`)),
+    h("div", { class: "page-side" }, pageFrame(turn, `at turn ${turnIndex + 1}`)),
     h("div", { class: "agent-side" },
-      decision(step),
-      step.page_changes.length > 0 && part("page-changes", "Page changes", step.page_changes.map(pageChange)),
-      tokenProbabilities(step, episode.log.update !== null),
-      time(step),
-      h("div", { class: "part demand" }, promptDetails(steps, stepIndex), responseDetails(step))),
+      decision(turn),
+      turn.page_changes.length > 0 && part("page-changes", "Page changes", turn.page_changes.map(pageChange)),
+      tokenProbabilities(turn, episode.log.update !== null),
+      time(turn),
+      h("div", { class: "part demand" }, promptDetails(turns, turnIndex), responseDetails(turn))),
   ];
 }
 
 // Thought and action of a response.
-function decision(step) {
+function decision(turn) {
   return [
-    step.thought && part("thought", "Thought", h("p", {}, step.thought)),
-    part(step.invalid ? "action invalid" : "action", step.invalid ? "Invalid response" : "Action",
-      h("p", {}, step.action), step.call && h("code", {}, step.call)),
+    turn.thought && part("thought", "Thought", h("p", {}, turn.thought)),
+    part(turn.invalid ? "action invalid" : "action", turn.invalid ? "Invalid response" : "Action",
+      h("p", {}, turn.action), turn.call && h("code", {}, turn.call)),
   ];
 }
 
@@ -42,11 +42,11 @@ function renderEnd(episode, last) {
 
 // --- the page ---
 
-function pageFrame(step, caption, maxHeight = 440) {
+function pageFrame(turn, caption, maxHeight = 440) {
   const address = h("figcaption", { class: "address" },
-    h("i", { "aria-hidden": "true" }), h("span", {}, step.url ?? caption), step.title && h("b", {}, step.title));
+    h("i", { "aria-hidden": "true" }), h("span", {}, turn.url ?? caption), turn.title && h("b", {}, turn.title));
   return h("figure", { class: "frame" }, address,
-    step.shot && screenshot(step.shot, caption, maxHeight), step.observation && observationText(step));
+    turn.shot && screenshot(turn.shot, caption, maxHeight), turn.observation && observationText(turn));
 }
 
 // Screenshot of at most `maxHeight` pixels, reduced to `crop`: the area outside it is blank.
@@ -92,18 +92,18 @@ const SHADE_LIMITS = [0.9, 0.6, 0.3, 0.1]; // probabilities that separate the fi
 
 const shade = (logp) => SHADE_LIMITS.filter((limit) => Math.exp(logp ?? 0) < limit).length;
 
-function tokenProbabilities(step, isTraining) {
-  const tokens = step.logp.map((logp, i) => ({ logp, i })).filter(({ logp }) => logp !== null);
+function tokenProbabilities(turn, isTraining) {
+  const tokens = turn.logp.map((logp, i) => ({ logp, i })).filter(({ logp }) => logp !== null);
   if (tokens.length === 0) return null;
   const mean = tokens.reduce((sum, { logp }) => sum + logp, 0) / tokens.length;
   const lowest = tokens.reduce((a, b) => (b.logp < a.logp ? b : a));
-  const lowestText = `${tokenName(step, lowest.i)}, ${percent(Math.exp(lowest.logp))}`;
+  const lowestText = `${tokenName(turn, lowest.i)}, ${percent(Math.exp(lowest.logp))}`;
   const summary = `mean log-probability ${nats(mean)}; lowest probability: ${lowestText}`;
-  const body = step.pieces ? tokenTexts(step) : tokenBars(step, summary);
+  const body = turn.pieces ? tokenTexts(turn) : tokenBars(turn, summary);
   const readout = h("p", { class: "readout", "aria-hidden": "true" }, summary);
   const update = (event) => {
     const i = event.target.closest?.("[data-i]")?.dataset.i;
-    readout.textContent = i === undefined ? summary : describeToken(step, Number(i));
+    readout.textContent = i === undefined ? summary : describeToken(turn, Number(i));
   };
   body.addEventListener("pointerover", update);
   body.addEventListener("pointerleave", update);
@@ -111,7 +111,7 @@ function tokenProbabilities(step, isTraining) {
   return part("probabilities", "Sampled tokens", body, readout, srOnly(summary),
     h("p", { class: "scale" },
       h("span", { "aria-hidden": "true" }, "probability high ", shades, " low"),
-      h("span", {}, samplingNote(step, isTraining))));
+      h("span", {}, samplingNote(turn, isTraining))));
 }
 
 function tokenTexts({ pieces, logp }) {
@@ -131,10 +131,10 @@ function tokenName({ pieces }, i) {
   return pieces[i] === "" ? "the end" : `“${pieces[i].trim() || pieces[i]}”`;
 }
 
-function describeToken(step, i) {
-  const logp = step.logp[i];
+function describeToken(turn, i) {
+  const logp = turn.logp[i];
   const probability = () => `${percent(Math.exp(logp))}, log-probability ${nats(logp)}`;
-  return `${tokenName(step, i)}: ${logp === null ? "unknown probability" : probability()}`;
+  return `${tokenName(turn, i)}: ${logp === null ? "unknown probability" : probability()}`;
 }
 
 // The policy version is shown for training only: an evaluation has one policy.
@@ -147,8 +147,8 @@ function samplingNote({ versions, finish }, isTraining) {
 
 // --- time ---
 
-function time(step) {
-  const all = Object.entries(step.seconds);
+function time(turn) {
+  const all = Object.entries(turn.seconds);
   const phases = all.filter(([name]) => !name.includes("/"));
   const parts = (phase) => all.filter(([name]) => name.startsWith(`${phase}/`));
   const total = phases.reduce((sum, [, s]) => sum + s, 0);
@@ -174,16 +174,16 @@ function onDemand(title, text) {
   return details;
 }
 
-function promptDetails(steps, stepIndex) {
-  const count = plural(steps[stepIndex].prompt_tokens, "token");
-  if (!steps[stepIndex].prompt) {
+function promptDetails(turns, turnIndex) {
+  const count = plural(turns[turnIndex].prompt_tokens, "token");
+  if (!turns[turnIndex].prompt) {
     return h("p", { class: "quiet" }, `The prompt has ${count}. Its text is missing because no tokenizer was found.`);
   }
   // A prompt is stored as the length of the prefix shared with the previous prompt, and the rest.
   const restore = (previous, { prompt: [length, rest] }) => previous.slice(0, length) + rest;
-  return onDemand(`Exact prompt, ${count}`, () => steps.slice(0, stepIndex + 1).reduce(restore, ""));
+  return onDemand(`Exact prompt, ${count}`, () => turns.slice(0, turnIndex + 1).reduce(restore, ""));
 }
 
-function responseDetails(step) {
-  return onDemand(`Exact response, ${plural(step.response_tokens, "token")}`, () => step.response);
+function responseDetails(turn) {
+  return onDemand(`Exact response, ${plural(turn.response_tokens, "token")}`, () => turn.response);
 }
