@@ -313,9 +313,11 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("train bc --workdir=x --config=quickstart:smoks", "'smoks'; available: smoke, cot, paper"),
         (
             "train bc --workdir=x --config=examples/my_site/config.py:smoke",
-            "the config file fails: TypeError: get_",
+            "the config file has no variants: remove",
         ),
         ("train bc --workdir=x --config.grpo.updats=3", "did you mean --config.grpo.updates?"),
+        ("train bc --workdir=x --grpo.updates=3", "did you mean --config.grpo.updates?"),
+        ("train bc --workdir=x --grpo.updats=3", "did you mean --config.grpo.updates?"),
         ("train bc --workdir=x --config.grpo.updates=y", "`webagent options grpo.updates` desc"),
         ("train bc --workdir=x --config.suite.name=wob", "is not one of: miniwob, arena"),
         ("train bc --workdir=x --config.grpo.group_size=1", "must be at least 2"),
@@ -323,13 +325,20 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
         ("list-tasks --suite=browsergym", "set --config.suite.name=browsergym instead"),
         ("export --input=configs --output_dir=x --step=3", "configs contains no checkpoints/"),
-        ("compare x --output_dir=y", "NAME=DIR"),
+        ("compare x --output_dir=y", "x contains no evaluation"),
         ("options nothing-like-it", "no option matches"),
         ("pretrain-tiny --output_dir=x --seed=-1", "--seed=-1: "),
     ],
 )
 def test_wrong_command_line_exits_with_message(args, message):
     assert_mistake(run_command(*args.split()), message)
+
+
+def test_failing_config_file_is_a_mistake(tmp_path):
+    config = tmp_path / "own.py"
+    config.write_text("def get_config():\n    raise ValueError('no site')\n")
+    result = run_command("options", f"--config={config}")
+    assert_mistake(result, "the config file fails: ValueError: no site")
 
 
 def test_interruption_skips_exit_of_interpreter():

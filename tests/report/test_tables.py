@@ -266,7 +266,7 @@ def test_warnings_report_several_attempts(eval_dirs: dict[str, Path]) -> None:
     ("args", "message"),
     [
         ([], "no evaluations: pass one or more"),
-        (["runs/eval"], "must have the form NAME=DIR"),
+        (["runs/eval"], "contains no evaluation"),
         (["=runs/eval"], "must have the form NAME=DIR"),
         (["R1=/nowhere"], "contains no evaluation"),
     ],
@@ -274,6 +274,11 @@ def test_warnings_report_several_attempts(eval_dirs: dict[str, Path]) -> None:
 def test_invalid_eval_arguments_raise_error(args: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         eval_table.read(args)
+
+
+def test_folder_without_name_is_the_name(eval_dirs: dict[str, Path]) -> None:
+    entries = eval_table.read([str(eval_dirs["bc"]), f"R1={eval_dirs['r1']}"])
+    assert [entry.name for entry in entries] == [str(eval_dirs["bc"]), "R1"]
 
 
 def test_duplicate_names_raise_error(eval_dirs: dict[str, Path]) -> None:

@@ -29,7 +29,9 @@ def main_results() -> dict[str, Evals]:
             "sampled": options_unseen
         },
         "SmolLM2-135M, six short MiniWoB++ tasks": _evals("miniwob_short/bc", "miniwob_short/grpo"),
-        "SmolLM2-135M, 56 MiniWoB++ tasks": _evals("miniwob/bc_reasons_more"),
+        "SmolLM2-135M, 56 MiniWoB++ tasks": _evals(
+            "miniwob/bc_reasons_more", "miniwob_reasons/grpo"
+        ),
         "SmolLM2-135M, short tasks of five embedded sites": _evals(
             "arena_short/bc", "arena_short/grpo"
         ),

@@ -150,6 +150,11 @@ def _describe_flag_error(error: Exception) -> str:
             return str(cause)
     message = str(error)
     if "\n" in message:
+        if str(causes[-1]).startswith("get_config() takes 0 positional arguments"):
+            return (
+                "the config file has no variants: remove the colon and the name after it, or "
+                "define get_config(variant)"
+            )
         return f"the config file fails: {type(causes[-1]).__name__}: {causes[-1]}"
     if match := re.search(r"Flag --(\S+) must have a value", message):
         return f"--{match[1]} is missing; --help describes it"

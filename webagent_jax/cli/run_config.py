@@ -67,6 +67,10 @@ def with_config_path(argv: Sequence[str]) -> list[str]:
             flag, path, text = match.groups()
             is_list = config_options.option_type(path) == tuple[str, ...]
             others.append(f"{flag}={_list_literal(text)}" if is_list and text is not None else arg)
+        elif name.startswith("-") and "." in name:
+            path = name.lstrip("-")
+            config_options.option_type(path)
+            raise ConfigError(f"unknown flag {name}; did you mean --config.{path}?")
         else:
             others.append(arg)
     path = find_config(value)

@@ -4,7 +4,8 @@ webagent compare "R1/after BC=runs/r1/eval/bc" "R1/after RL=runs/r1/eval/grpo" \
     "R1-Zero/after RL=runs/zero/eval/grpo" --output_dir=runs/ablation
 
 NAME=DIR adds one bar; NAME/SERIES=DIR adds one of several bars with the same name, and each series
-has its own color. DIR is an eval.json or a folder with one. Writes compare.md and compare.svg.
+has its own color. DIR alone is also the name. DIR is an eval.json or a folder with one. Writes
+compare.md and compare.svg.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def read(arguments: Sequence[str]) -> list[EvalEntry]:
 
     Args:
         arguments: arguments of the form `R1=DIR`, or `R1/after RL=DIR` with a series. DIR may be
-            a file.
+            a file; without a name, it is the name.
 
     Raises:
         ConfigError: an argument has another form, a name occurs twice, an evaluation is missing,
@@ -58,13 +58,15 @@ def read(arguments: Sequence[str]) -> list[EvalEntry]:
     for argument in arguments:
         name, equals, path = argument.partition("=")
         group, _, series = name.partition("/")
-        if not group or not equals or not path:
+        if not equals:
+            group, series, path = argument, "", argument
+        if not group or not path:
             raise ConfigError(f"{argument!r} must have the form NAME=DIR or NAME/SERIES=DIR")
         if (group, series) in [(entry.group, entry.series) for entry in entries]:
             raise ConfigError(f"{name} occurs twice: use a different name for each evaluation")
         entries.append(EvalEntry(group, series, comparison.read(Path(path))))
     if not entries:
-        raise ConfigError("no evaluations: pass one or more as NAME=DIR")
+        raise ConfigError("no evaluations: pass one or more as DIR or NAME=DIR")
     return entries
 
 
