@@ -16,6 +16,7 @@ from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.code import site as code_site
 from webagent_jax.arena.code.tasks import TEMPLATES
 from webagent_jax.arena.code.tasks.helpers import CODE
+from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import Data
 
 LANTERN = "/lanternworks/lantern"  # the signed-in user is a maintainer
@@ -64,6 +65,47 @@ def test_issue_list_filters_searches_and_paginates(code: SiteClient) -> None:
     assert rows and all("bug" in row for row in rows)
     assert "No issues found." in code.get(f"{path}?q=zebra").text
     assert code.get(f"{path}?q=&label=bug&author=").location == f"{path}?label=bug"
+
+
+def test_lists_of_issues_show_their_dates(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
+    sql = (
+        "SELECT issue.title, project.slug, issue.number, issue.created FROM issue JOIN project"
+        " ON project.id = project_id WHERE assignee_id = 1 AND state = 'open'"
+        " ORDER BY issue.created DESC, issue.id DESC LIMIT 1"
+    )
+    ((title, slug, number, created),) = server.rows(world, "code", sql)
+    shown = f"{slug} #{number}, {format_day(created)}"
+    assert shown in code.get("/issues").text
+    assert shown in code.get(f"/search?scope=issues&q={quote(title)}").text
+
+
+def test_branch_with_open_request_offers_no_other(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
+    sql = (
+        "SELECT source FROM merge_request JOIN project ON project.id = project_id"
+        " WHERE slug = 'lantern' AND state = 'open'"
+    )
+    sources = {source for (source,) in server.rows(world, "code", sql)}
+    pages = [code.get(f"{LANTERN}/branches?page={page}").text for page in (1, 2, 3)]
+    offered = set(re.findall(r"New merge request from ([^\"]+)", "".join(pages)))
+    deletable = set(re.findall(r"Delete ([^\"]+)\"", "".join(pages)))
+    assert sources and offered == deletable - sources
+
+
+def test_groups_count_visible_projects(code: SiteClient) -> None:
+    def homestead_count() -> int:
+        match = re.search(r'"/homestead">.*?(\d+) projects', code.get("/groups").text)
+        assert match
+        return int(match[1])
+
+    before = homestead_count()
+    code.post("/projects/new", name="Secret", space="homestead", visibility="private")
+    assert homestead_count() == before + 1
+    code.post("/sign-out")
+    assert homestead_count() <= before
 
 
 def test_file_history_can_be_filtered(code: SiteClient) -> None:

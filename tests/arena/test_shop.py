@@ -219,3 +219,11 @@ def test_pages_fit_phone_width(server: ArenaServerHandle, world: str, shop: Site
         ):
             page.goto(f"http://shop.{world}.localhost:{server.port}{path}")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_customers_register_before_their_first_order(data: Data) -> None:
+    sql = (
+        "SELECT count(*) FROM purchase JOIN customer ON customer.id = customer_id"
+        " WHERE date(placed) < joined"
+    )
+    assert data["shop"].execute(sql).fetchone()[0] == 0

@@ -64,6 +64,14 @@ def test_template_has_five_phrasings_with_all_slots(template: TaskTemplate, data
     assert not any(mark in item.task.intent for mark in "{}")
 
 
+def test_intents_have_correct_plurals_and_articles(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]],
+) -> None:
+    mistake = re.compile(r"\(s\)|\b[Aa] [aeioAEIO]|\b1 (stars|pieces|products|times)\b")
+    intents = [item.task.intent for tasks in tasks_by_split.values() for item in tasks]
+    assert [intent for intent in intents if mistake.search(intent)] == []
+
+
 def test_template_names_are_unique_and_groups_known() -> None:
     names = [template.name for template in TEMPLATES]
     assert len(set(names)) == len(names)

@@ -78,6 +78,13 @@ class Site:
             ),
         ]
 
+    def reserved_names(self, start: str) -> set[str]:
+        """Return the names that follow `start` in the addresses of the pages."""
+        paths = [path for registry in self.views for _, path, _ in registry.entries]
+        return {
+            path.removeprefix(start).partition("/")[0] for path in paths if path.startswith(start)
+        }
+
     def _environment(self) -> jinja2.Environment:
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader([self.folder / "templates", _SHARED_TEMPLATES]),

@@ -114,7 +114,8 @@ def my_issues(request: RequestContext) -> Response:
         " ORDER BY issue.created DESC, issue.id DESC"
     )
     columns = (
-        f"{PROJECT_COLUMNS}, issue.number, issue.title, issue.created, issue.due, 'issues' AS kind"
+        f"{PROJECT_COLUMNS}, issue.number, issue.title, issue.created AS opened, issue.due,"
+        " 'issues' AS kind"
     )
     pagination = paginate(request, columns, from_clause, [account_id(request)], size=8)
     return request.render(
@@ -133,8 +134,8 @@ def my_requests(request: RequestContext) -> Response:
         " ORDER BY merge_request.created DESC, merge_request.id DESC"
     )
     columns = (
-        f"{PROJECT_COLUMNS}, merge_request.number, merge_request.title, merge_request.created,"
-        " NULL AS due, 'merge-requests' AS kind"
+        f"{PROJECT_COLUMNS}, merge_request.number, merge_request.title,"
+        " merge_request.created AS opened, NULL AS due, 'merge-requests' AS kind"
     )
     pagination = paginate(request, columns, from_clause, [account_id(request)], size=8)
     heading = "Merge requests to review" if is_reviewer else "Your merge requests"
@@ -223,7 +224,10 @@ def search(request: RequestContext) -> Response:
             columns, from_clause = "*", f"FROM user WHERE {where} ORDER BY name"
         case _:
             table = scope.replace("-", "_").removesuffix("s")
-            columns = f"{PROJECT_COLUMNS}, {table}.number, {table}.title, state, {table}.created"
+            columns = (
+                f"{PROJECT_COLUMNS}, {table}.number, {table}.title, state,"
+                f" {table}.created AS opened"
+            )
             from_clause = (
                 f"FROM {table} {join} WHERE {where} AND {VISIBLE_CONDITION}"
                 f" ORDER BY {table}.created DESC"

@@ -1,8 +1,7 @@
-"""Views to create projects (blank, from a template, as a fork) and groups."""
+"""Views to create projects: blank, from a template or as a fork."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from starlette.responses import Response
@@ -45,7 +44,7 @@ def new_project(request: RequestContext) -> Response:
     template = form.values.get("template", "")
     if name and not to_slug(name):
         form.errors["name"] = "A name needs a letter or a digit."
-    elif to_slug(name) in _reserved_names(request, "/{owner}/"):
+    elif to_slug(name) in request.site.reserved_names("/{owner}/"):
         form.errors["name"] = "This name is reserved."
     slug_sql = (
         "SELECT 1 FROM project JOIN namespace n ON n.id = namespace_id WHERE path = ? AND slug = ?"
@@ -76,12 +75,6 @@ def new_project(request: RequestContext) -> Response:
             *(number, f"{number * 7919 + 0x5A11F0:08x}", account_id(request), request.now),
         )
     return request.redirect(f"/{space}/{to_slug(name)}", f"The project {name} was created.")
-
-
-def _reserved_names(request: RequestContext, start: str) -> set[str]:
-    """Return the names that follow `start` in the addresses of the site's pages."""
-    paths = [path for registry in request.site.views for _, path, _ in registry.entries]
-    return {path.removeprefix(start).partition("/")[0] for path in paths if path.startswith(start)}
 
 
 @views.get("/{owner}/{slug}/fork", signed_in=True)
@@ -128,47 +121,3 @@ def fork(request: RequestContext, owner: str, slug: str) -> Response:
         *(number, project["id"]),
     )
     return request.redirect(f"/{space}/{slug}", "The project was forked.")
-
-
-# --- groups --------------------------------------------------------------------------------------
-
-
-@views.get("/groups")
-def groups(request: RequestContext) -> Response:
-    rows = request.rows(
-        "SELECT namespace.*, (SELECT count(*) FROM project WHERE namespace_id = namespace.id"
-        " AND visibility = 'public') AS projects, coalesce((SELECT role FROM group_member WHERE"
-        " namespace_id = namespace.id AND user_id = ?), '') AS role FROM namespace"
-        " WHERE namespace.user_id IS NULL AND (visibility = 'public' OR role != '') ORDER BY name",
-        account_id(request),
-    )
-    return request.render("groups.html.j2", groups=rows)
-
-
-@views.get("/groups/new", signed_in=True)
-def new_group_form(request: RequestContext) -> Response:
-    return request.render("new_group.html.j2", form=Form())
-
-
-@views.post("/groups/new", signed_in=True)
-def new_group(request: RequestContext) -> Response:
-    form = Form(request.form)
-    name = form.text("name", max_chars=60)
-    description = form.text("description", required=False)
-    visibility = form.choice("visibility", VISIBILITIES)
-    path = to_slug(name)
-    if name and not re.search(r"[a-z]", path):
-        form.errors["name"] = "A name needs a letter."
-    elif path in _reserved_names(request, "/"):
-        form.errors["name"] = "This name is reserved."
-    elif request.value("SELECT 1 FROM namespace WHERE path = ?", path):
-        form.errors["name"] = "This name is taken."
-    if form.errors:
-        return request.render("new_group.html.j2", 422, form=form)
-    number = request.execute(
-        "INSERT INTO namespace (path, name, description, visibility, created)"
-        " VALUES (?, ?, ?, ?, ?)",
-        *(path, name, description, visibility, request.today),
-    )
-    request.execute("INSERT INTO group_member VALUES (?, ?, 'Owner')", number, account_id(request))
-    return request.redirect(f"/{path}", f"The group {name} was created.")

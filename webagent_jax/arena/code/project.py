@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from typing import Any
 from urllib.parse import quote
 
@@ -241,10 +242,21 @@ def changes(request: RequestContext, revisions: list[int]) -> list[dict[str, Any
 
 @views.get("/{owner}/{slug}/branches")
 def branches(request: RequestContext, owner: str, slug: str) -> Response:
-    project = find_project(request, owner, slug)
+    return _render_branches(request, find_project(request, owner, slug), Form())
+
+
+def _render_branches(
+    request: RequestContext, project: sqlite3.Row, form: Form, status: int = 200
+) -> Response:
+    columns = (
+        "*, EXISTS (SELECT 1 FROM merge_request WHERE project_id = branch.project_id"
+        " AND source = branch.name AND state = 'open') AS has_request"
+    )
     from_clause = "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
-    pagination = paginate(request, "*", from_clause, [project["id"]], size=6)
-    return request.render("branches.html.j2", project=project, pagination=pagination, form=Form())
+    pagination = paginate(request, columns, from_clause, [project["id"]], size=6)
+    return request.render(
+        "branches.html.j2", status, project=project, pagination=pagination, form=form
+    )
 
 
 @views.post("/{owner}/{slug}/branches", signed_in=True)
@@ -260,13 +272,7 @@ def new_branch(request: RequestContext, owner: str, slug: str) -> Response:
     elif request.value(name_sql, project["id"], name):
         form.errors["name"] = "There is a branch with this name already."
     if form.errors:
-        from_clause = (
-            "FROM branch WHERE project_id = ? ORDER BY is_default DESC, updated DESC, name"
-        )
-        pagination = paginate(request, "*", from_clause, [project["id"]], size=6)
-        return request.render(
-            "branches.html.j2", 422, project=project, pagination=pagination, form=form
-        )
+        return _render_branches(request, project, form, 422)
     request.execute("INSERT INTO branch VALUES (?, ?, ?, 0)", project["id"], name, request.now)
     return request.redirect(f"{request.path}", f"The branch {name} was created from main.")
 

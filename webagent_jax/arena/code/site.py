@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from webagent_jax.arena import common
 from webagent_jax.arena.code import (
     dashboard,
+    groups,
     issues,
     members,
     merge_requests,
@@ -77,6 +78,7 @@ SITE = Site(
     views=[
         dashboard.views,
         new_project.views,
+        groups.views,
         people.views,
         project.views,
         issues.views,

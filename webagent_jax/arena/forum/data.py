@@ -37,6 +37,8 @@ FIRST_DAY = datetime.datetime(2022, 1, 3)
 MAX_DEPTH = 3  # maximum nesting level of comments, 1 for one on the post itself
 MAX_COMMENTS = 20  # maximum number of comments of a post
 
+_A_BEFORE_VOWEL = re.compile(r"\ba (?=[aeio])(?!one\b)")
+
 # Relative frequency of topics: "link" is an external link, "product" a product of the shop.
 _TOPIC_WEIGHTS = {"problem": 26, "thing": 18, "doing": 20, "opinion": 14, "tip": 8, "link": 14}
 _BUYING_TOPIC_WEIGHTS = {"product": 55, "thing": 20, "opinion": 10, "tip": 10, "link": 5}
@@ -108,7 +110,7 @@ class SentenceSampler:
             "year": rng.choice(("2022", "2023")),
         } | overrides
         slots |= {name.capitalize(): _to_sentence(word) for name, word in slots.items()}
-        return _to_sentence(pattern.format(**slots))
+        return _to_sentence(_A_BEFORE_VOWEL.sub("an ", pattern.format(**slots)))
 
 
 def _to_sentence(text: str) -> str:

@@ -26,6 +26,11 @@ def fill(connection: sqlite3.Connection) -> None:
     _fill_customers(connection, people)
     category_of = _fill_products(connection)
     _fill_purchases(connection, people)
+    # Nobody orders before registering.
+    connection.execute(
+        "UPDATE customer SET joined = min(joined, coalesce((SELECT min(date(placed)) FROM purchase"
+        " WHERE customer_id = customer.id), joined))"
+    )
     _fill_reviews(connection, people, category_of)
     insert_rows(connection, "promotion", [(i, *row) for i, row in enumerate(PROMOTIONS, 1)])
     wishes = random_data.random_stream("shop", "wishes").sample(range(1, len(category_of) + 1), 5)

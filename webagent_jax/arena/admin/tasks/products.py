@@ -127,9 +127,9 @@ def _sample_list_products(data: Data, rng: random.Random) -> TaskInstance | None
     "list-products",
     _sample_list_products,
     "List the products of {department}, sorted by: {order}.",
-    "Show me all products of the department {department}, sorted: {order}.",
+    "Show me all products of the department {department}, sorted by: {order}.",
     "Filter the products by the department {department} and sort them ({order})",
-    "I want to look through our {department} products, {order}.",
+    "I want to look through our {department} products, sorted by: {order}.",
     "Open the product list for {department} with the sorting {order}.",
 )
 def list_products(slots: Slots, page: Observation) -> Expert:

@@ -65,9 +65,9 @@ def _sample_top_products(data: Data, rng: random.Random) -> TaskInstance | None:
     _sample_top_products,
     "What are the top-{n} best-selling products in {period}",
     "What is the top-{n} best-selling product in {period}?",
-    "List the {n} product(s) we sold most of in {period}.",
-    "Name the top {n} bestseller(s) of {period}, by pieces sold.",
-    "Look at the bestsellers of {period}: which product(s) take the first {n} place(s)?",
+    "Which products are the top {n} by pieces sold in {period}? List them.",
+    "Name the top {n} of the bestsellers of {period}, by pieces sold.",
+    "Look at the bestsellers of {period}: what is the top {n}?",
     "I need the names of the top-{n} sellers in {period}",
 )
 def top_products(slots: Slots, page: Observation) -> Expert:
@@ -208,11 +208,11 @@ def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None
 @tasks.add(
     "extreme-month",
     _sample_extreme_month,
-    "In which month of {span} was the {figure} {end}, and what was it?",
+    "Which month of {span} has the {end} {figure} in the sales report, and what is the value?",
     "Which month of {span} had the {end} {figure}? Give the month and the figure.",
     "Find the month with the {end} {figure} in {span}, and tell me the value too.",
-    "By the sales report of {span}, when was the {figure} {end}, and how much was that?",
-    "Look through {span} month by month: where is the {figure} {end}? Name month and value",
+    "By the sales report of {span}, which month had the {end} {figure}, and how much was that?",
+    "Look through {span} month by month for the {end} {figure}. Name month and value",
 )
 def extreme_month(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_report(page, "Sales", "It has a row for each month")

@@ -60,11 +60,11 @@ def _sample_who_gave_stars(data: Data, rng: random.Random) -> TaskInstance | Non
 @tasks.add(
     "who-gave-stars",
     _sample_who_gave_stars,
-    "Tell me the nicknames of all customers who gave the {product} {stars} star(s).",
-    "Who rated the {product} with {stars} star(s)? Give their nicknames.",
+    "Tell me the nicknames of all customers who rated the {product} {stars} out of 5.",
+    "Who gave the {product} a rating of {stars}? Give their nicknames.",
     "List the nicknames behind the {stars}-star reviews of the {product}",
-    "Which nicknames did those use who gave {stars} star(s) to the {product}?",
-    "Somebody was not quite happy with the {product}: who gave it {stars} star(s)? Nicknames only.",
+    "Which nicknames belong to the {stars}-star reviews of the {product}?",
+    "Not all were happy with the {product}: who wrote its {stars}-star reviews? Nicknames only.",
 )
 def who_gave_stars(slots: Slots, page: Observation) -> Expert:
     page = yield from find_reviews(page, slots["product"], Stars=slots["stars"])

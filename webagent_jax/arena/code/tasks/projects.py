@@ -116,8 +116,8 @@ def _sample_create_team_project(data: Data, rng: random.Random) -> TaskInstance 
     _sample_create_team_project,
     'Create the project {name} ({visibility}) from the template "{start}" and invite {one} and '
     "{other} as {role}.",
-    'Start a {visibility} project called {name} with the template "{start}", then add {one} and '
-    "{other} to it, both with the role {role}.",
+    'Start a new {visibility} project called {name} with the template "{start}", then add {one} '
+    "and {other} to it, both with the role {role}.",
     'Set up {name}, a new project with the visibility {visibility} that starts from "{start}". '
     "{one} and {other} are to be invited as {role}",
     "{one} and {other} should work with me on {name}, each as {role}. Create that project from "
@@ -203,9 +203,9 @@ def _sample_fork(data: Data, rng: random.Random) -> TaskInstance | None:
     _sample_fork,
     "Fork {project} into {space} with the visibility {visibility}.",
     "Make a fork of {project} under {space}; its visibility should be {visibility}.",
-    "Copy the project {project} to {space} as a {visibility} fork",
+    "Copy the project {project} to {space} as a fork with visibility {visibility}",
     "I want to try something with {project}. Fork it into {space}, visibility {visibility}.",
-    "Create a {visibility} fork of the project {project} in {space}.",
+    "Create a fork of the project {project} in {space}, visibility {visibility}.",
 )
 def fork(slots: Slots, page: Observation) -> Expert:
     page = yield from go_to_project(page, slots["project"])

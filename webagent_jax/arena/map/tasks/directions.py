@@ -444,7 +444,7 @@ def _sample_show_nearby(data: Data, rng: random.Random) -> TaskInstance | None:
     "Open the list of what is near {place}, narrowed down to the category {category}.",
     "Bring up the nearby places of {place} of the kind {category}",
     "I am at {place}. Show the places of the category {category} around me.",
-    "Look around {place} for a {category} and leave the list of them open.",
+    "Look around {place} for places of the kind {category} and leave the list open.",
 )
 def show_nearby(slots: Slots, page: Observation) -> Expert:
     yield from go_to_nearby(page, slots["place"], slots["category"])

@@ -204,7 +204,7 @@ def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
     _sample_nearest_open,
     "What is the closest {category} to {place} that is open {when}?",
     "Which {category} near {place} is open {when}? Name the nearest one.",
-    "I will be at {place} and need a {category} that is open {when}. Which is the nearest?",
+    "I will be at {place}. Name the nearest {category} that is open {when}.",
     "Name the {category} nearest to {place} among those open {when}",
     "Find the nearest {category} to {place} that is open {when}.",
 )

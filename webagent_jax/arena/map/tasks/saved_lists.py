@@ -167,7 +167,7 @@ def _sample_list_address(data: Data, rng: random.Random) -> TaskInstance | None:
     "list-address",
     _sample_list_address,
     "What is the address of the {category} in my list {list}?",
-    "I saved a {category} in my list {list}. Tell me its full address with zip code.",
+    "My list {list} has one {category}. Tell me its full address with zip code.",
     "Give me street, town and zip code of the {category} on my list {list}.",
     "Where is the {category} that I keep in the list {list}? I need the whole address",
     "Look up the {category} of my list {list} and tell me its address, zip code included.",

@@ -81,7 +81,7 @@ def _sample_add_to_cart(data: Data, rng: random.Random) -> TaskInstance | None:
     "Put the {product} into the cart: {option} {choice}, quantity {quantity}.",
     "I need {quantity} x {product}, {option} {choice}. Add it to the cart, but do not order yet",
     "Get {quantity} {product} in {option} {choice} into my shopping cart.",
-    "Place {quantity} piece(s) of the {product} with {option} {choice} in my cart.",
+    "Place {quantity} of the {product} with {option} {choice} in my cart.",
 )
 def add_to_cart(slots: Slots, page: Observation) -> Expert:
     page = yield from _add_product(slots, page)
@@ -112,7 +112,7 @@ def _sample_coupon(data: Data, rng: random.Random) -> TaskInstance | None:
 _COUPON = (
     "Put one {product} into my cart and apply the coupon {code}.",
     "Add the {product} to the cart, then use the coupon code {code} there.",
-    "I have the coupon {code}. Add a {product} to my cart and redeem it, without ordering",
+    "I have the coupon {code}. Add the {product} to my cart and redeem it, without ordering",
     "Get the {product} into the cart and enter {code} as the coupon code.",
     "Apply {code} to a cart with one {product}. Do not check out.",
 )
@@ -309,7 +309,7 @@ def _sample_cheapest_of_brand(data: Data, rng: random.Random) -> TaskInstance | 
     _sample_cheapest_of_brand,
     "Put the cheapest {words} into my cart.",
     "Find the least expensive {words} and add it to the cart.",
-    "I want a {words}, the cheapest there is. Add it to my cart",
+    "I want the cheapest {words} there is. Add it to my cart",
     "Look for {words} and put the one with the lowest price into my cart.",
     "Add the {words} that costs least to the cart.",
 )

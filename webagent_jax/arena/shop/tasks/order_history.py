@@ -230,7 +230,7 @@ def _sample_ordered_when(data: Data, rng: random.Random) -> TaskInstance | None:
     "When did I order the {product}?",
     "On which day did I buy the {product}? It was one of my latest orders.",
     "Tell me the date of the order with the {product}.",
-    "I bought a {product} not long ago. What was the date of that order?",
+    "I bought the {product} not long ago. What was the date of that order?",
     "Find out when I last ordered my {product}",
 )
 def ordered_when(slots: Slots, page: Observation) -> Expert:
@@ -252,7 +252,7 @@ def _sample_order_with_product(data: Data, rng: random.Random) -> TaskInstance |
     "Open the order in which I bought the {product}.",
     "Show me the order with the {product}; it is one of my latest.",
     "Go to the page of the order that contains the {product}",
-    "I recently ordered a {product}. Bring up that order.",
+    "I recently ordered the {product}. Bring up that order.",
     "Find the order that has the {product} in it and leave it open.",
 )
 def order_with_product(slots: Slots, page: Observation) -> Expert:

@@ -144,7 +144,7 @@ def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
     _sample_order_choice,
     "Which {option} did I choose for the {product} in order {number}?",
     "What {option} is the {product} that I bought with order {number}?",
-    "In my order {number} there is a {product}. In which {option}?",
+    "My order {number} contains the {product}. In which {option}?",
     "Tell me the {option} of the {product} from order {number}.",
     "I want to buy the {product} of order {number} again. Which {option} was it?",
 )

@@ -39,7 +39,7 @@ _ORDERS = {
     "ascending price": "price-up",
     "descending price": "price-down",
     "customer rating": "rating",
-    "newest first": "newest",
+    "date, newest first": "newest",
 }
 
 
@@ -232,7 +232,7 @@ def first_of_category(slots: Slots, page: Observation) -> Expert:
     order = {
         "cheapest": "ascending price",
         "most expensive": "descending price",
-        "newest": "newest first",
+        "newest": "date, newest first",
     }
     page = yield from _sort(page, order[slots["end"]], intent_phrase=slots["end"])
     first = element_names_after(page, "Sort by", "link")[0]

@@ -51,13 +51,13 @@ def _sample_review(data: Data, rng: random.Random) -> TaskInstance | None:
 @tasks.add(
     "review",
     _sample_review,
-    'Review the {product} with {stars} stars as "{nickname}", summary "{title}", text "{body}"',
-    'Rate the {product}: {stars} stars, nickname "{nickname}", summary "{title}", and the review '
-    '"{body}"',
+    'Review the {product} as "{nickname}": rating {stars}, summary "{title}", text "{body}"',
+    'Rate the {product}: {stars} of 5 stars, nickname "{nickname}", summary "{title}", and the '
+    'review "{body}"',
     'Write a review of the {product}. Stars: {stars}. Nickname: "{nickname}". Summary: "{title}". '
     'Review: "{body}"',
-    'Give the {product} {stars} star(s). My nickname is "{nickname}", the summary is "{title}", '
-    'the review is "{body}"',
+    'Give the {product} a rating of {stars}. My nickname is "{nickname}", the summary is '
+    '"{title}", the review is "{body}"',
     'Post a {stars}-star review for the {product} by "{nickname}" that is titled "{title}" and '
     'reads "{body}"',
 )

@@ -108,7 +108,7 @@ def _sample_unwish(data: Data, rng: random.Random) -> TaskInstance | None:
     "Remove the {product} from my wish list.",
     "Take the {product} off my wish list.",
     "I no longer want the {product}: delete it from the wish list",
-    "My wish list has a {product} on it. Remove that.",
+    "The {product} is on my wish list. Remove it.",
     "Delete the {product} from the list of my wishes.",
 )
 def unwish(slots: Slots, page: Observation) -> Expert:
