@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+import shutil
 
 import pytest
 
@@ -13,6 +15,7 @@ from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError
+from webagent_jax.demos import DemosError
 from webagent_jax.policy import resolve_dir
 from webagent_jax.tracking.episode_log import EpisodeJournal
 
@@ -21,17 +24,24 @@ pytestmark = pytest.mark.browser
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 
 
-def collect(directory, max_model_len, max_turns=SMOKE.rollout.max_turns):
+def collect(
+    directory,
+    max_model_len,
+    max_turns=SMOKE.rollout.max_turns,
+    source="expert",
+    path=SMOKE.policy.path,
+):
     progress = RecordingProgress()
     cfg = dataclasses.replace(
         SMOKE,
+        policy=dataclasses.replace(SMOKE.policy, path=path),
         suite=dataclasses.replace(SMOKE.suite, tasks=("click-test", "enter-text")),
         bc=dataclasses.replace(SMOKE.bc, demos_per_task=1, row_tokens=4096),
         grpo=dataclasses.replace(SMOKE.grpo, row_tokens=4096),
         engine=dataclasses.replace(SMOKE.engine, max_model_len=max_model_len),
         rollout=dataclasses.replace(SMOKE.rollout, max_turns=max_turns),
     )
-    collect_demos(cfg, directory, progress)
+    collect_demos(cfg, directory, progress, source)
     tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
     prompt = PromptFormat(TEMPLATES["compact"], cfg.prompt.thinking)
     prompt_lengths = {
@@ -90,10 +100,8 @@ def test_demonstrations_above_turn_limit_are_reported(tmp_path):
     assert re.fullmatch(pattern, line)
 
 
-@pytest.mark.parametrize(("max_model_len", "num_episodes"), [(4096, 2), (4095, 3)])
-def test_interrupted_collection_resumes_with_equal_options(
-    tmp_path, monkeypatch, max_model_len, num_episodes
-):
+def interrupted_collection(monkeypatch, first, second):
+    """Return the task ids of all episodes: one of `first`, interrupted, then those of `second`."""
     add, added = EpisodeJournal.add, []
 
     def interrupt_second(journal, episode, file):
@@ -104,18 +112,52 @@ def test_interrupted_collection_resumes_with_equal_options(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(EpisodeJournal, "add", interrupt_second)
-        collect(tmp_path / "demos", 4096)
-    assert not demos.exists(tmp_path / "demos")
+        first()
 
     def record(journal, episode, file):
         add(journal, episode, file)
         added.append(episode.task.id)
 
-    monkeypatch.setattr(EpisodeJournal, "add", record)
-    prompt_lengths, _ = collect(tmp_path / "demos", max_model_len)
-    # One before the interruption, and after it the other one, or both with another option.
+    with monkeypatch.context() as patch:
+        patch.setattr(EpisodeJournal, "add", record)
+        second()
+    return added
+
+
+# One before the interruption, and after it the other one, or both with another option.
+@pytest.mark.parametrize(("max_model_len", "num_episodes"), [(4096, 2), (4095, 3)])
+def test_interrupted_collection_resumes_with_equal_options(
+    tmp_path, monkeypatch, max_model_len, num_episodes
+):
+    prompt_lengths = {}
+    added = interrupted_collection(
+        monkeypatch,
+        lambda: collect(tmp_path / "demos", 4096),
+        lambda: prompt_lengths.update(collect(tmp_path / "demos", max_model_len)[0]),
+    )
     assert set(added) == set(prompt_lengths) and len(added) == num_episodes
     assert not (tmp_path / "demo_episodes").exists()
+
+
+@pytest.mark.parametrize(("is_changed", "num_episodes"), [(False, 2), (True, 3)])
+def test_interrupted_collection_resumes_with_equal_weights(
+    tmp_path, monkeypatch, is_changed, num_episodes
+):
+    policy = tmp_path / "policy"
+    shutil.copytree(resolve_dir("webagent-tiny"), policy)
+
+    def collect_from_policy():
+        # The policy may fail in all episodes.
+        with contextlib.suppress(DemosError):
+            collect(tmp_path / "demos", 2048, source="policy", path=str(policy))
+
+    def continue_collection():
+        if is_changed:
+            (policy / "README.md").write_text("The next version.")
+        collect_from_policy()
+
+    added = interrupted_collection(monkeypatch, collect_from_policy, continue_collection)
+    assert len(set(added)) == 2 and len(added) == num_episodes
 
 
 def test_collect_demos_without_expert_says_what_to_do(tmp_path):

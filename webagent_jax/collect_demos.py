@@ -10,6 +10,7 @@ from pathlib import Path
 
 from webagent_jax import demos, seeds
 from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.policy import weights
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
@@ -29,7 +30,8 @@ def collect_demos(
 
     Runs `bc.demos_per_task` seeds of each task name. Skips demonstrations whose prompts exceed
     `engine.max_model_len`; the log reports the limit that fits all. An interrupted collection with
-    the same options resumes: `demo_episodes/` beside the directory is its journal until the end.
+    the same options and weights resumes: `demo_episodes/` beside the directory is its journal until
+    the end.
 
     Args:
         cfg: config of the run.
@@ -62,9 +64,7 @@ def collect_demos(
             Job(task, seed, episode_config, agent) for task, seed in demo_tasks(cfg, runtime.suite)
         ]
         journal = EpisodeJournal(directory.with_name("demo_episodes"), key=lambda e: e.task.id)
-        # A collection with other options must not take over these episodes.
-        options = hashlib.sha256(repr((source, cfg)).encode()).hexdigest()[:16]
-        episodes = _run_jobs(jobs, runtime, journal, f"{options}.jsonl", progress)
+        episodes = _run_jobs(jobs, runtime, journal, _journal_file(cfg, source), progress)
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, responses with actions.
@@ -110,6 +110,13 @@ def collect_demos(
     _log_excess_turns(demonstrations, cfg.rollout.max_turns, progress)
     demos.write(directory, map(demos.from_episode, demonstrations))
     journal.delete()
+
+
+def _journal_file(cfg: RunConfig, source: DemoSource) -> str:
+    """Return the file name of the episodes with these options and weights."""
+    has_weights = source == "policy" and cfg.policy.kind == "weights"
+    checksum = weights.checksum(cfg.policy.path) if has_weights else ""
+    return f"{hashlib.sha256(repr((source, cfg, checksum)).encode()).hexdigest()[:16]}.jsonl"
 
 
 def _log_missing_names(
