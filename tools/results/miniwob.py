@@ -41,6 +41,11 @@ def miniwob_second_epoch() -> str:
     return _compare("bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
 
 
+def miniwob_third_epoch() -> str:
+    """Return the table of a third epoch of BC with reasons, against the second."""
+    return _compare("bc_reasons_more", "miniwob/bc_reasons_third", "third epoch, %")
+
+
 def miniwob_second_epoch_rl() -> str:
     """Return the table of M-GRPO from two epochs of BC."""
     return _compare("bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")

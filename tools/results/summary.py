@@ -112,7 +112,8 @@ def groups_and_gains() -> str:
         evals = _evals(baseline, candidate)
         rows.append(_groups_and_gain(title, _num_training_tasks(run), [metrics], evals))
     header = ["tasks", "groups with a gradient per task", "entropy, first update"]
-    return table_of([*header, "M-GRPO minus BC, temperature 1", "greedy"], rows)
+    header += ["BC, greedy, %", "M-GRPO minus BC, temperature 1", "greedy"]
+    return table_of(header, rows)
 
 
 def _groups_and_gain(
@@ -128,7 +129,8 @@ def _groups_and_gain(
     )
     entropy = mean(updates[0]["entropy"] for updates in metrics)
     gains = [pooled_gain(*evals[name]) if name in evals else "" for name in ("sampled", "greedy")]
-    return [title, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", *gains]
+    bc = pooled(evals["greedy"][0]).partition(" ")[0] if "greedy" in evals else ""
+    return [title, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", bc, *gains]
 
 
 def _quickstart_evals() -> Evals:
