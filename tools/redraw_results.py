@@ -47,6 +47,7 @@ from tools.results.miniwob import (
     miniwob_second_thoughts,
     miniwob_thoughts,
     miniwob_thoughts_tasks,
+    miniwob_transfer,
 )
 from tools.results.quickstart import (
     full_history,
@@ -104,6 +105,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_second_epoch_rl": miniwob_second_epoch_rl,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
+    "miniwob_transfer": miniwob_transfer,
+    "miniwob_transfer_updates": partial(updates_of, "miniwob_transfer/grpo"),
     "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),
     "miniwob_second_rl": partial(bc_and_grpo, "miniwob_second"),
     "miniwob_second_tasks": partial(

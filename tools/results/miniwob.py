@@ -41,14 +41,19 @@ def miniwob_second_epoch() -> str:
     return _compare("bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
 
 
-def miniwob_third_epoch() -> str:
-    """Return the table of a third epoch of BC with reasons, against the second."""
-    return _compare("bc_reasons_more", "miniwob/bc_reasons_third", "third epoch, %")
-
-
 def miniwob_second_epoch_rl() -> str:
     """Return the table of M-GRPO from two epochs of BC."""
     return _compare("bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")
+
+
+def miniwob_transfer() -> str:
+    """Return the table of M-GRPO from the adapter of the arena, without demonstrations."""
+    evals = Run(RUNS / "miniwob_transfer" / "grpo").evals
+    rows = []
+    for decoding in ("sampled", "greedy"):
+        before, after = evals[f"start_{decoding}"], evals[decoding]
+        rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
+    return table_of(["decoding", "start, %", "M-GRPO, %", "difference, paired"], rows)
 
 
 def miniwob_thoughts_tasks() -> str:

@@ -111,6 +111,13 @@ def groups_and_gains() -> str:
         metrics = run.metrics[: _EVALUATED_UPDATES.get(candidate)]
         evals = _evals(baseline, candidate)
         rows.append(_groups_and_gain(title, _num_training_tasks(run), [metrics], evals))
+    run = Run(RUNS / "miniwob_transfer" / "grpo")
+    evals = {
+        name: [[run.evals[f"start_{name}"]], [run.evals[name]]] for name in ("sampled", "greedy")
+    }
+    title = "13 MiniWoB++ tasks, from the arena without demonstrations"
+    rows.append(_groups_and_gain(title, _num_training_tasks(run), [run.metrics], evals))
+    rows.sort(key=lambda row: float(row[1]), reverse=True)
     header = ["tasks", "groups with a gradient per task", "entropy, first update"]
     header += ["BC, greedy, %", "M-GRPO minus BC, temperature 1", "greedy"]
     return table_of(header, rows)
