@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import mmap
 
@@ -81,25 +80,6 @@ def test_batch_metrics_are_those_of_sampled_episodes_with_reward() -> None:
         "turns/repeated_fraction": 1 / 3,
     }
     assert {name: values[name] for name in expected} == pytest.approx(expected)
-
-
-def test_unlikely_tokens_are_counted_by_outcome() -> None:
-    likely, unlikely = (
-        dataclasses.replace(turn, completion=dataclasses.replace(turn.completion, logp=logp))
-        for turn, logp in ((make_turn(), np.log([0.002])), (make_turn(), np.log([0.0005])))
-    )
-    group = Group(
-        TASK,
-        (
-            make_episode(1, likely, likely),
-            make_episode(0, likely, unlikely),
-            make_episode(0, likely),
-            make_episode(None, unlikely),
-        ),
-    )
-    values = metrics.batch_metrics(Batch([group], list(group.episodes), num_filtered=0))
-    assert values["unlikely_tokens/failures"] == 1 / 2
-    assert values["unlikely_tokens/successes"] == 0
 
 
 def test_batch_metrics_without_rewards_are_counts_and_fractions() -> None:

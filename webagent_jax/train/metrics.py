@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -32,8 +31,6 @@ _COUNT_METRICS = (
     "engine/prompt_tokens",
     "engine/sampled_tokens",
 )
-
-_UNLIKELY_LOGP = math.log(0.001)  # at temperature 1
 
 # Option of GuardConfig that limits a metric, and the side of the limit that it warns about.
 _GUARDS = {
@@ -89,7 +86,6 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         ),
         "turns/repeated_fraction": _repeated_fraction(scored),
         "turns/compared_fraction": _compared_fraction(batch.groups),
-        **_unlikely_tokens(batch.groups),
         **{f"success/{site}": float(np.mean(rewards)) for site, rewards in by_site.items()},
         **{f"scored/{site}": float(len(rewards)) for site, rewards in by_site.items()},
     }
@@ -100,21 +96,6 @@ def _compared_fraction(groups: Sequence[Group]) -> float:
     episodes = [[e for e in group.episodes if e.reward is not None] for group in groups]
     num_turns = sum(len(e.turns) for each in episodes for e in each)
     return sum(map(learn.num_compared_turns, episodes)) / max(num_turns, 1)
-
-
-def _unlikely_tokens(groups: Sequence[Group]) -> dict[str, float]:
-    """Return the fractions of failures and of successes with an unlikely token; 0 without any."""
-    episodes = [e for group in groups for e in group.episodes if e.reward is not None]
-    failures = [_has_unlikely_token(e) for e in episodes if not e.reward]
-    successes = [_has_unlikely_token(e) for e in episodes if e.reward]
-    return {
-        "unlikely_tokens/failures": sum(failures) / max(len(failures), 1),
-        "unlikely_tokens/successes": sum(successes) / max(len(successes), 1),
-    }
-
-
-def _has_unlikely_token(episode: Episode) -> bool:
-    return any(np.any(turn.completion.logp < _UNLIKELY_LOGP) for turn in episode.turns)
 
 
 def memory_metrics() -> dict[str, float]:
