@@ -130,10 +130,13 @@ def test_interrupted_collection_resumes_with_equal_options(
     tmp_path, monkeypatch, max_model_len, num_episodes
 ):
     prompt_lengths = {}
+
+    def continue_collection():
+        assert not demos.exists(tmp_path / "demos")
+        prompt_lengths.update(collect(tmp_path / "demos", max_model_len)[0])
+
     added = interrupted_collection(
-        monkeypatch,
-        lambda: collect(tmp_path / "demos", 4096),
-        lambda: prompt_lengths.update(collect(tmp_path / "demos", max_model_len)[0]),
+        monkeypatch, lambda: collect(tmp_path / "demos", 4096), continue_collection
     )
     assert set(added) == set(prompt_lengths) and len(added) == num_episodes
     assert not (tmp_path / "demo_episodes").exists()

@@ -33,27 +33,22 @@ def miniwob_rl() -> str:
 
 def miniwob_thoughts() -> str:
     """Return the table of BC with reasons in thoughts, against BC without, on the same episodes."""
-    return _compare("bc_50tasks", "miniwob/bc_reasons", "with reasons, %")
+    return _compare("miniwob/bc_50tasks", "miniwob/bc_reasons", "with reasons, %")
 
 
 def miniwob_second_epoch() -> str:
     """Return the table of a second epoch of BC with reasons, against the first."""
-    return _compare("bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
+    return _compare("miniwob/bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
 
 
 def miniwob_second_epoch_rl() -> str:
     """Return the table of M-GRPO from two epochs of BC."""
-    return _compare("bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")
+    return _compare("miniwob/bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")
 
 
 def miniwob_transfer() -> str:
     """Return the table of M-GRPO from the adapter of the arena, without demonstrations."""
-    evals = Run(RUNS / "miniwob_transfer" / "grpo").evals
-    rows = []
-    for decoding in ("sampled", "greedy"):
-        before, after = evals[f"start_{decoding}"], evals[decoding]
-        rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
-    return table_of(["decoding", "start, %", "M-GRPO, %", "difference, paired"], rows)
+    return _compare("miniwob_transfer/start", "miniwob_transfer/grpo", "M-GRPO, %")
 
 
 def miniwob_thoughts_tasks() -> str:
@@ -65,13 +60,13 @@ def miniwob_thoughts_tasks() -> str:
 
 def miniwob_second_thoughts() -> str:
     """Return the table of a second stage of BC with reasons, against the first without."""
-    return _compare("bc_50tasks", "miniwob_second/bc_reasons", "with reasons, %")
+    return _compare("miniwob/bc_50tasks", "miniwob_second/bc_reasons", "with reasons, %")
 
 
-def _compare(baseline_name: str, candidate_path: str, label: str) -> str:
-    baseline, run = Run(RUNS / "miniwob" / baseline_name), Run(RUNS / candidate_path)
+def _compare(baseline_path: str, candidate_path: str, label: str) -> str:
+    baseline, run = Run(RUNS / baseline_path), Run(RUNS / candidate_path)
     rows = []
-    for decoding in (name for name in ("sampled", "greedy") if name in run.evals):
+    for decoding in ("sampled", "greedy"):
         before, after = baseline.evals[decoding], run.evals[decoding]
         rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
     header = ["decoding", f"`{baseline.name}`, %", label, "difference, paired"]

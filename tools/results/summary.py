@@ -106,17 +106,16 @@ def groups_and_gains() -> str:
             "arena_test_templates/grpo",
         ),
         ("50 MiniWoB++ tasks", "miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
+        (
+            "13 MiniWoB++ tasks, from the arena without demonstrations",
+            "miniwob_transfer/start",
+            "miniwob_transfer/grpo",
+        ),
     ):
         run = Run(RUNS / candidate)
         metrics = run.metrics[: _EVALUATED_UPDATES.get(candidate)]
         evals = _evals(baseline, candidate)
         rows.append(_groups_and_gain(title, _num_training_tasks(run), [metrics], evals))
-    run = Run(RUNS / "miniwob_transfer" / "grpo")
-    evals = {
-        name: [[run.evals[f"start_{name}"]], [run.evals[name]]] for name in ("sampled", "greedy")
-    }
-    title = "13 MiniWoB++ tasks, from the arena without demonstrations"
-    rows.append(_groups_and_gain(title, _num_training_tasks(run), [run.metrics], evals))
     rows.sort(key=lambda row: float(row[1]), reverse=True)
     header = ["tasks", "groups with a gradient per task", "entropy, first update"]
     header += ["BC, greedy, %", "M-GRPO minus BC, temperature 1", "greedy"]
