@@ -20,6 +20,7 @@ from tools.benchmarks import speculation
 from webagent_jax import config, policy
 from webagent_jax.config import ConfigError, GuardConfig, SuiteConfig
 from webagent_jax.policy import weights
+from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
@@ -207,6 +208,38 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
     episodes = load_episodes(tmp_path / "cut" / "episodes" / "update-00002.jsonl")
     assert all(e.outcome is not Outcome.INFRA for e in episodes)
     assert {int(v) for e in episodes for t in e.turns for v in t.completion.policy_version} == {1}
+
+
+def test_run_with_more_updates_continues_as_if_it_had_them_from_the_start(tmp_path):
+    one_update = dataclasses.replace(
+        SMOKE,
+        rollout=dataclasses.replace(SMOKE.rollout, max_turns=1, max_new_tokens=8),
+        grpo=dataclasses.replace(
+            SMOKE.grpo,
+            updates=1,
+            tasks_per_update=1,
+            minibatches=1,
+            filter_groups=False,
+            # Episodes without a success have a gradient too.
+            advantage_estimator="exponential",
+            policy_loss="logp",
+            kl_beta=0.0,
+        ),
+    )
+    two_updates = dataclasses.replace(
+        one_update, grpo=dataclasses.replace(one_update.grpo, updates=2)
+    )
+    whole = train_grpo(two_updates, tmp_path / "whole")
+    short_params = policy.load_hf(train_grpo(one_update, tmp_path / "continued"))[1]
+    continued = train_grpo(two_updates, tmp_path / "continued")
+    params = [policy.load_hf(path)[1] for path in (whole, continued)]
+    jax.tree.map(np.testing.assert_array_equal, *params)
+    assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, short_params, params[1])))
+    records = read_metrics(tmp_path / "continued" / "metrics.jsonl")
+    assert [record["update"] for record in records] == [1, 2]
+    assert run_metadata.read_config(tmp_path / "continued").grpo.updates == 2
+    with pytest.raises(ConfigError, match=r"completed 2 updates, more than grpo\.updates=1: raise"):
+        train_grpo(one_update, tmp_path / "continued")
 
 
 def test_guard_stops_run_before_checkpoint_of_its_updates(tmp_path):

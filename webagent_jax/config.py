@@ -399,7 +399,7 @@ class GRPOConfig:
     Defaults are the values of the paper where it states them (arXiv 2505.16421, section 4.1).
     """
 
-    updates: int = 40  # number of updates of the run
+    updates: int = 40  # number of updates of the run; a higher one continues a completed run
     tasks_per_update: int = 16  # number of groups per update
     group_size: int = 8  # number of episodes per group
     # Sampling of tasks: passes over all task names, or more often the templates whose groups

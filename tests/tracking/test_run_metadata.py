@@ -14,8 +14,10 @@ from webagent_jax.config import (
     ConfigError,
     EndpointConfig,
     EngineConfig,
+    GRPOConfig,
     GuardConfig,
     MeshConfig,
+    OptimizerConfig,
     PolicyConfig,
     PromptConfig,
     RunConfig,
@@ -54,6 +56,36 @@ def test_run_continues_with_other_options_of_execution(tmp_path: Path, caplog) -
         run_metadata.init_workdir(
             tmp_path, dataclasses.replace(cfg, engine=EngineConfig(max_model_len=128)), "train grpo"
         )
+
+
+def test_run_of_grpo_continues_with_other_updates(tmp_path: Path, caplog) -> None:
+    start_run(tmp_path, RunConfig(grpo=GRPOConfig(updates=4)))
+    longer = RunConfig(grpo=GRPOConfig(updates=9))
+    run_metadata.init_workdir(tmp_path, longer, "train grpo")
+    assert "the run continues to update 9 instead of 4" in caplog.text
+    assert run_metadata.read_config(tmp_path) == longer
+    # Other options still define the run, and an error leaves its config unchanged.
+    with pytest.raises(ConfigError, match=r"grpo\.group_size=.*, this one has 3"):
+        run_metadata.init_workdir(
+            tmp_path, RunConfig(grpo=GRPOConfig(updates=12, group_size=3)), "train grpo"
+        )
+    assert run_metadata.read_config(tmp_path) == longer
+
+
+def test_updates_define_a_run_with_cosine_schedule(tmp_path: Path) -> None:
+    optimizer = OptimizerConfig(schedule="cosine")
+    start_run(tmp_path, RunConfig(grpo=GRPOConfig(updates=4, optimizer=optimizer)))
+    with pytest.raises(ConfigError, match=r"a run with grpo\.updates=4, this one has 9"):
+        run_metadata.init_workdir(
+            tmp_path, RunConfig(grpo=GRPOConfig(updates=9, optimizer=optimizer)), "train grpo"
+        )
+
+
+def test_process_with_other_updates_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    start_run(tmp_path, RunConfig(grpo=GRPOConfig(updates=4)))
+    monkeypatch.setattr(distributed, "process_index", lambda: 1)
+    with pytest.raises(ConfigError, match=r"process 1 differs from process 0: .*grpo\.updates=4"):
+        init_shared_workdir(tmp_path, RunConfig(grpo=GRPOConfig(updates=9)), "train grpo")
 
 
 def test_options_of_execution_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -59,7 +60,8 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """Create config.json with config, commit and hardware, or check that the run is the same.
 
     A run without results takes the new config, so a failed start does not occupy the workdir.
-    Options that define no results, such as `engine.slots`, may differ.
+    Options that define no results, such as `engine.slots`, may differ. A run of M-GRPO takes
+    another `grpo.updates`, unless its learning rate schedule depends on it.
 
     Raises:
         ConfigError: the workdir cannot be written, or contains a run of another command or with
@@ -67,7 +69,10 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """
     path = workdir / "config.json"
     if path.exists() and _has_results(workdir):
-        check_same_run(workdir, cfg, command)
+        if command == "train grpo" and cfg.grpo.optimizer.schedule == "constant":
+            _continue_with_updates(path, cfg)
+        else:
+            check_same_run(workdir, cfg, command)
         return
     content = {
         "command": command,
@@ -150,6 +155,21 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
             f"{workdir} contains a run with {name}={old!r}, this one has {new!r}: "
             "choose another --workdir, or delete that one"
         )
+
+
+def _continue_with_updates(path: Path, cfg: RunConfig) -> None:
+    """Check a run of M-GRPO, and write its new `grpo.updates` to config.json."""
+    content = atomic_files.read_json(path)
+    updates = cfg.grpo.updates
+    with contextlib.suppress(TypeError, KeyError):  # the check below reports other files
+        updates = content["config"]["grpo"]["updates"]
+    same_updates = dataclasses.replace(cfg, grpo=dataclasses.replace(cfg.grpo, updates=updates))
+    check_same_run(path.parent, same_updates, "train grpo")
+    if updates != cfg.grpo.updates:
+        logging.warning("the run continues to update %s instead of %s", cfg.grpo.updates, updates)
+        content["config"]["grpo"]["updates"] = cfg.grpo.updates
+        # Other processes compare their config with this file, so all need the same number.
+        atomic_files.write_json(path, content)
 
 
 def _relative_path(path: str, content: Mapping[str, Any], workdir: Path) -> str:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -42,7 +43,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     """Train with M-GRPO; with `grpo.max_staleness` above 0, rollouts run during updates.
 
     Writes checkpoints/, metrics.jsonl, tensorboard/, episodes/ and policy/. A killed run resumes
-    when called again: completed episodes are reused, and only unfinished ones run again. The
+    when called again: completed episodes are reused, and only unfinished ones run again. With
+    another `grpo.updates`, a completed run continues, and an interrupted one can end earlier. The
     exported policy is the last one, or with validation (`grpo.eval_interval`) the one with the
     highest success rate on a sample of training tasks.
 
@@ -51,7 +53,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
 
     Raises:
         ConfigError: the workdir contains a run with another config or from other weights, or the
-            first prompts of all tasks of the first update are too long.
+            first prompts of all tasks of the first update are too long, or `grpo.updates` is below
+            the number of completed updates.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
         GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
             from before them.
@@ -76,7 +79,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             total * steps,
             reference=cfg.grpo.needs_reference,
         )
-        stream = TaskStreamState.from_checkpoint(loop_state)
+        stream = _task_stream_state(loop_state, total, workdir)
         runtime = stack.enter_context(
             RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
         )
@@ -154,6 +157,21 @@ def check_sampling(cfg: RunConfig) -> None:
             f"rollout.top_k={cfg.rollout.top_k}: set rollout.top_p=1 and rollout.top_k=0 "
             "(eval.top_p and eval.top_k filter in evaluation alone)"
         )
+
+
+def _task_stream_state(loop_state: dict[str, Any], total: int, workdir: Path) -> TaskStreamState:
+    """Return the state of the task stream of this process.
+
+    Raises:
+        ConfigError: the run has completed more than `total` updates.
+    """
+    stream = TaskStreamState.from_checkpoint(loop_state)
+    if stream.update > total:
+        raise ConfigError(
+            f"{workdir} has completed {stream.update} updates, more than grpo.updates={total}: "
+            f"raise it, or export an earlier update with `webagent export --step={total}`"
+        )
+    return stream
 
 
 def _process_options(grpo: GRPOConfig) -> GRPOConfig:
