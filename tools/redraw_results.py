@@ -35,7 +35,6 @@ from tools.results.arena import (
     arena_sites,
     arena_templates,
     arena_turn_limits,
-    few_demos,
 )
 from tools.results.behavior_cloning import bc_curves, bc_decisions, bc_quickstart
 from tools.results.infinity import infinity
@@ -47,7 +46,6 @@ from tools.results.miniwob import (
     miniwob_second_thoughts,
     miniwob_thoughts,
     miniwob_thoughts_tasks,
-    miniwob_transfer,
 )
 from tools.results.quickstart import (
     full_history,
@@ -61,7 +59,7 @@ from tools.results.quickstart import (
     turn_limits,
     two_demos_tasks,
 )
-from tools.results.reinforcement_learning import bc_and_grpo, task_rates, updates_of
+from tools.results.reinforcement_learning import bc_and_grpo, runs_from, task_rates, updates_of
 from tools.results.stored_runs import ROOT, RUNS, store
 from tools.results.summary import groups_and_gains, headline, summary
 from tools.results.variants import training_curves, variants_of
@@ -76,6 +74,20 @@ PAGES = (
 _QUICKSTART = ("quickstart", "quickstart_variants")
 _OBJECTIVES = ("quickstart_two_demos", "objectives")
 _TEMPERATURE = ("quickstart_temperature_1", "temperature_variants", "`learning_rate_5e-4`")
+
+# Titles of runs in tables of `runs_from`; the first is the policy that the others start from.
+_FEW_DEMOS_TITLES = {
+    "bc": "BC",
+    "grpo": "M-GRPO, seed 0",
+    "grpo_seed1": "M-GRPO, seed 1",
+    "rejection_sampling": "BC on successes of M-GRPO, seed 0",
+    "rejection_sampling_bc": "BC on successes of BC",
+}
+_AFTER_ARENA_TITLES = {
+    "bc": "BC",
+    "grpo": "M-GRPO, seed 0",
+    "grpo_temperature_1.3": "M-GRPO, temperature 1.3, 7 updates",
+}
 
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
@@ -105,8 +117,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_second_epoch_rl": miniwob_second_epoch_rl,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
-    "miniwob_transfer": miniwob_transfer,
-    "miniwob_transfer_updates": partial(updates_of, "miniwob_transfer/grpo"),
+    "miniwob_after_arena": partial(runs_from, "miniwob_after_arena", _AFTER_ARENA_TITLES),
+    "miniwob_after_arena_tasks": partial(
+        task_rates, "miniwob_after_arena", "bc", "grpo", evaluation="greedy"
+    ),
+    "miniwob_after_arena_updates": partial(updates_of, "miniwob_after_arena/grpo"),
+    "miniwob_after_arena_updates_temperature": partial(
+        updates_of, "miniwob_after_arena/grpo_temperature_1.3"
+    ),
     "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),
     "miniwob_second_rl": partial(bc_and_grpo, "miniwob_second"),
     "miniwob_second_tasks": partial(
@@ -121,7 +139,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_mistakes": arena_short_mistakes,
     "arena_short_templates": partial(arena_templates, "arena_short", "sampled"),
     "arena_short_templates_greedy": partial(arena_templates, "arena_short", "greedy"),
-    "arena_few_demos": few_demos,
+    "arena_few_demos": partial(runs_from, "arena_few_demos", _FEW_DEMOS_TITLES),
     "arena_few_demos_templates": partial(
         arena_templates, "arena_few_demos", "greedy", ("grpo", "grpo_seed1")
     ),

@@ -195,27 +195,3 @@ def arena_templates(folder: str, name: str, grpo_runs: Sequence[str] = ("grpo",)
                 rewards.setdefault("/".join(task.split("/")[1:3]), []).append(reward)
         rates.append({template: mean(values) for template, values in rewards.items()})
     return in_three_columns("template", [NAMES[stage] for stage in STAGES[1:]], rates)
-
-
-def few_demos() -> str:
-    """Return the table of BC on 24 demonstrations and of the runs that start from it."""
-    titles = {
-        "bc": "BC",
-        "grpo": "M-GRPO, seed 0",
-        "grpo_seed1": "M-GRPO, seed 1",
-        "rejection_sampling": "BC on successes of M-GRPO, seed 0",
-        "rejection_sampling_bc": "BC on successes of BC",
-    }
-    runs = {run.name: run for run in load_runs("arena_few_demos")}
-    rows = []
-    for name, title in titles.items():
-        cells = []
-        for kind in ("sampled", "greedy"):
-            baseline, evaluation = runs["bc"].evals[kind], runs[name].evals.get(kind)
-            cells.append(interval(evaluation) if evaluation else "")
-            has_gain = name != "bc"
-            cells.append(gain_over(baseline, evaluation) if evaluation and has_gain else "")
-        rows.append([title, runs[name].commit, *cells])
-    gain = "minus BC, paired"
-    header = [f"success, % of {baseline['n']}", "commit", "temperature 1", gain, "greedy", gain]
-    return table_of(header, rows)

@@ -46,11 +46,6 @@ def miniwob_second_epoch_rl() -> str:
     return _compare("miniwob/bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")
 
 
-def miniwob_transfer() -> str:
-    """Return the table of M-GRPO from the adapter of the arena, without demonstrations."""
-    return _compare("miniwob_transfer/start", "miniwob_transfer/grpo", "M-GRPO, %")
-
-
 def miniwob_thoughts_tasks() -> str:
     """Return the table of sampled success by task of the two runs."""
     runs = [Run(RUNS / "miniwob" / name) for name in ("bc_50tasks", "bc_reasons")]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from statistics import mean
+
 from tools.results.formatting import NAMES, gain_over, in_three_columns, interval, table_of
 from tools.results.stored_runs import RUNS, STAGES, Run, load_runs
 
@@ -25,6 +28,29 @@ def bc_and_grpo(folder: str) -> str:
     return table_of(header, rows)
 
 
+def runs_from(folder: str, titles: Mapping[str, str]) -> str:
+    """Return the table of a policy and of runs that start from it, sampled and greedy.
+
+    Args:
+        folder: folder of the runs in docs/results/.
+        titles: title of each run by name; the first is the policy that the others start from.
+    """
+    runs = {run.name: run for run in load_runs(folder)}
+    start = next(iter(titles))
+    rows = []
+    for name, title in titles.items():
+        cells = []
+        for kind in ("sampled", "greedy"):
+            baseline, evaluation = runs[start].evals[kind], runs[name].evals.get(kind)
+            cells.append(interval(evaluation) if evaluation else "")
+            has_gain = name != start
+            cells.append(gain_over(baseline, evaluation) if evaluation and has_gain else "")
+        rows.append([title, runs[name].commit, *cells])
+    gain = f"minus {titles[start]}, paired"
+    header = [f"success, % of {baseline['n']}", "commit", "temperature 1", gain, "greedy", gain]
+    return table_of(header, rows)
+
+
 def updates_of(folder: str) -> str:
     """Return the table of success and groups by update of M-GRPO, with updates as columns.
 
@@ -45,7 +71,20 @@ def updates_of(folder: str) -> str:
 
 
 def task_rates(folder: str, *names: str, evaluation: str = "sampled") -> str:
-    """Return the table of success by task of the named runs, with three tasks per row."""
-    runs = [run for run in load_runs(folder) if run.name in names]
-    rates = [run.evals[evaluation]["by_site"] for run in runs]
-    return in_three_columns("task", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
+    """Return the table of success by task, with three tasks per row.
+
+    Args:
+        folder: folder of the runs in docs/results/.
+        names: names of the runs, as STAGE or STAGE_SUFFIX; runs of one stage are averaged.
+        evaluation: name of the evaluation.
+    """
+    rates: dict[str, list[Mapping[str, float]]] = {}
+    for run in load_runs(folder):
+        if run.name in names:
+            stage = NAMES[run.name.partition("_")[0]]
+            rates.setdefault(stage, []).append(run.evals[evaluation]["by_site"])
+    means = [
+        {task: mean(each[task] for each in of_stage) for task in of_stage[0]}
+        for of_stage in rates.values()
+    ]
+    return in_three_columns("task", list(rates), means)

@@ -86,9 +86,10 @@ def headline() -> str:
 
 def groups_and_gains() -> str:
     """Return the table of groups with a gradient per task, and of the gains of M-GRPO."""
-    tiny = [read_jsonl(run.folder / "grpo_metrics.jsonl") for run in load_runs("quickstart")]
+    tiny = load_runs("quickstart")
+    tiny_metrics = [read_jsonl(run.folder / "grpo_metrics.jsonl") for run in tiny]
     title = "webagent-tiny, 12 MiniWoB++ tasks, mean of three seeds"
-    rows = [_groups_and_gain(title, 12, tiny, _quickstart_evals())]
+    rows = [_groups_and_gain(title, tiny[0], tiny_metrics, _quickstart_evals(), num_tasks=12)]
     for title, baseline, candidate in (
         ("six short MiniWoB++ tasks", "miniwob_short/bc", "miniwob_short/grpo"),
         (
@@ -107,25 +108,34 @@ def groups_and_gains() -> str:
         ),
         ("50 MiniWoB++ tasks", "miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
         (
-            "13 MiniWoB++ tasks, from the arena without demonstrations",
-            "miniwob_transfer/start",
-            "miniwob_transfer/grpo",
+            "13 MiniWoB++ tasks after BC on the arena, temperature 1",
+            "miniwob_after_arena/bc",
+            "miniwob_after_arena/grpo",
+        ),
+        (
+            "13 MiniWoB++ tasks after BC on the arena, temperature 1.3",
+            "miniwob_after_arena/bc",
+            "miniwob_after_arena/grpo_temperature_1.3",
         ),
     ):
         run = Run(RUNS / candidate)
         metrics = run.metrics[: _EVALUATED_UPDATES.get(candidate)]
         evals = _evals(baseline, candidate)
-        rows.append(_groups_and_gain(title, _num_training_tasks(run), [metrics], evals))
-    rows.sort(key=lambda row: float(row[1]), reverse=True)
-    header = ["tasks", "groups with a gradient per task", "entropy, first update"]
-    header += ["BC, greedy, %", "M-GRPO minus BC, temperature 1", "greedy"]
+        num_tasks = _num_training_tasks(run)
+        rows.append(_groups_and_gain(title, run, [metrics], evals, num_tasks=num_tasks))
+    rows.sort(key=lambda row: float(row[3]), reverse=True)
+    header = ["tasks", "rollout temperature", "learning rate", "groups with a gradient per task"]
+    header += ["entropy, first update", "BC, greedy, %", "M-GRPO minus BC, temperature 1", "greedy"]
     return table_of(header, rows)
 
 
 def _groups_and_gain(
-    title: str, num_tasks: int, metrics: list[list[Json]], evals: Evals
+    title: str, run: Run, metrics: list[list[Json]], evals: Evals, *, num_tasks: int
 ) -> list[str]:
     """Return the row of one setting; `metrics` has the records of each seed."""
+    config = run.config["config"]
+    temperature = config["rollout"]["temperature"]
+    learning_rate = config["grpo"]["optimizer"]["learning_rate"]
     num_groups = mean(
         sum(
             update["episodes/total"] / _GROUP_SIZE * update["groups/kept_fraction"]
@@ -136,7 +146,8 @@ def _groups_and_gain(
     entropy = mean(updates[0]["entropy"] for updates in metrics)
     gains = [pooled_gain(*evals[name]) if name in evals else "" for name in ("sampled", "greedy")]
     bc = pooled(evals["greedy"][0]).partition(" ")[0] if "greedy" in evals else ""
-    return [title, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", bc, *gains]
+    options = [f"{temperature:g}", f"{learning_rate:.1e}".replace("e-0", "e-")]
+    return [title, *options, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", bc, *gains]
 
 
 def _quickstart_evals() -> Evals:
