@@ -85,8 +85,9 @@ _FEW_DEMOS_TITLES = {
 }
 _AFTER_ARENA_TITLES = {
     "bc": "BC",
-    "grpo": "M-GRPO, seed 0",
-    "grpo_temperature_1.3": "M-GRPO, temperature 1.3, 7 updates",
+    "grpo": "M-GRPO, 16 updates",
+    "grpo_temperature_1.3": "temperature 1.3, 8 updates",
+    "grpo_learning_rate_4e-4": "temperature 1.3, learning rate 4e-4, 7 updates",
 }
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -124,6 +125,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_after_arena_updates": partial(updates_of, "miniwob_after_arena/grpo"),
     "miniwob_after_arena_updates_temperature": partial(
         updates_of, "miniwob_after_arena/grpo_temperature_1.3"
+    ),
+    "miniwob_after_arena_updates_rate": partial(
+        updates_of, "miniwob_after_arena/grpo_learning_rate_4e-4"
     ),
     "miniwob_tasks": partial(task_rates, "miniwob", "bc_50tasks", "grpo_50tasks"),
     "miniwob_second_rl": partial(bc_and_grpo, "miniwob_second"),

@@ -108,14 +108,19 @@ def groups_and_gains() -> str:
         ),
         ("50 MiniWoB++ tasks", "miniwob/bc_50tasks", "miniwob/grpo_50tasks"),
         (
-            "13 MiniWoB++ tasks after BC on the arena, temperature 1",
+            "13 MiniWoB++ tasks after BC on the arena, 16 updates",
             "miniwob_after_arena/bc",
             "miniwob_after_arena/grpo",
         ),
         (
-            "13 MiniWoB++ tasks after BC on the arena, temperature 1.3",
+            "13 MiniWoB++ tasks after BC on the arena, 8 updates",
             "miniwob_after_arena/bc",
             "miniwob_after_arena/grpo_temperature_1.3",
+        ),
+        (
+            "13 MiniWoB++ tasks after BC on the arena, 7 updates",
+            "miniwob_after_arena/bc",
+            "miniwob_after_arena/grpo_learning_rate_4e-4",
         ),
     ):
         run = Run(RUNS / candidate)
