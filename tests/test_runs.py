@@ -210,24 +210,27 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
     assert {int(v) for e in episodes for t in e.turns for v in t.completion.policy_version} == {1}
 
 
+# Runs of one group per update. AWR trains on groups of failures too.
+SHORT = dataclasses.replace(
+    SMOKE,
+    # Short responses give the rows of all updates one shape.
+    rollout=dataclasses.replace(SMOKE.rollout, max_turns=1, max_new_tokens=8),
+    grpo=dataclasses.replace(
+        SMOKE.grpo,
+        tasks_per_update=1,
+        minibatches=1,
+        filter_groups=False,
+        advantage_estimator="exponential",
+        policy_loss="logp",
+        kl_beta=0.0,
+    ),
+)
+
+
 def test_run_with_more_updates_continues_as_if_it_had_them_from_the_start(tmp_path):
-    one_update = dataclasses.replace(
-        SMOKE,
-        rollout=dataclasses.replace(SMOKE.rollout, max_turns=1, max_new_tokens=8),
-        grpo=dataclasses.replace(
-            SMOKE.grpo,
-            updates=1,
-            tasks_per_update=1,
-            minibatches=1,
-            filter_groups=False,
-            # Episodes without a success have a gradient too.
-            advantage_estimator="exponential",
-            policy_loss="logp",
-            kl_beta=0.0,
-        ),
-    )
-    two_updates = dataclasses.replace(
-        one_update, grpo=dataclasses.replace(one_update.grpo, updates=2)
+    one_update, two_updates = (
+        dataclasses.replace(SHORT, grpo=dataclasses.replace(SHORT.grpo, updates=updates))
+        for updates in (1, 2)
     )
     whole = train_grpo(two_updates, tmp_path / "whole")
     short_params = policy.load_hf(train_grpo(one_update, tmp_path / "continued"))[1]
@@ -243,21 +246,10 @@ def test_run_with_more_updates_continues_as_if_it_had_them_from_the_start(tmp_pa
 
 
 def test_guard_stops_run_before_checkpoint_of_its_updates(tmp_path):
-    # AWR trains on groups of failures too. Short responses give the rows of both updates one shape.
     cfg = dataclasses.replace(
-        SMOKE,
-        rollout=dataclasses.replace(SMOKE.rollout, max_turns=1, max_new_tokens=8),
+        SHORT,
         guard=GuardConfig(min_entropy=1e9, patience=2),
-        grpo=dataclasses.replace(
-            SMOKE.grpo,
-            updates=3,
-            tasks_per_update=1,
-            minibatches=1,
-            filter_groups=False,
-            advantage_estimator="exponential",
-            policy_loss="logp",
-            kl_beta=0.0,
-        ),
+        grpo=dataclasses.replace(SHORT.grpo, updates=3),
     )
     with pytest.raises(GuardTripped, match="after update 2: entropy"):
         train_grpo(cfg, tmp_path)

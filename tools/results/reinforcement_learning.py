@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import mean
 
 from tools.results.formatting import NAMES, gain_over, in_three_columns, interval, table_of
 from tools.results.stored_runs import RUNS, STAGES, Run, load_runs
@@ -71,20 +70,7 @@ def updates_of(folder: str) -> str:
 
 
 def task_rates(folder: str, *names: str, evaluation: str = "sampled") -> str:
-    """Return the table of success by task, with three tasks per row.
-
-    Args:
-        folder: folder of the runs in docs/results/.
-        names: names of the runs, as STAGE or STAGE_SUFFIX; runs of one stage are averaged.
-        evaluation: name of the evaluation.
-    """
-    rates: dict[str, list[Mapping[str, float]]] = {}
-    for run in load_runs(folder):
-        if run.name in names:
-            stage = NAMES[run.name.partition("_")[0]]
-            rates.setdefault(stage, []).append(run.evals[evaluation]["by_site"])
-    means = [
-        {task: mean(each[task] for each in of_stage) for task in of_stage[0]}
-        for of_stage in rates.values()
-    ]
-    return in_three_columns("task", list(rates), means)
+    """Return the table of success by task of the named runs, with three tasks per row."""
+    runs = [run for run in load_runs(folder) if run.name in names]
+    rates = [run.evals[evaluation]["by_site"] for run in runs]
+    return in_three_columns("task", [NAMES[run.name.partition("_")[0]] for run in runs], rates)
