@@ -100,6 +100,11 @@ def test_request_without_key_has_no_authorization_header(chat_server: ChatServer
         (message("b", reasoning_content=None), "b", "stop"),
         (message(None, "length", reasoning_content="a"), "<think> a </think> ", "length"),
         (message("<think> c </think> b", reasoning_content="a"), "<think> c </think> b", "stop"),
+        (
+            message([{"type": "thinking", "thinking": []}, {"text": "a"}, {"text": "b"}]),
+            "ab",
+            "stop",
+        ),
     ],
 )
 def test_response_parses_text_and_finish_reason(
@@ -129,7 +134,7 @@ TRANSIENT_FAULTS = {
     "no choices": Answer({"choices": []}),
     "no message": Answer({"choices": [{"text": "done"}]}),
     "an error for an answer": Answer({"error": {"message": "upstream"}}),
-    "no text": Answer(message([{"type": "text"}])),  # type: ignore[arg-type]
+    "no text": Answer(message({"type": "text"})),  # type: ignore[arg-type]
     "reset": Answer(reset_connection=True),
     "slow": dataclasses.replace(SUCCESS, delay=10.0),
     "drip": dataclasses.replace(SUCCESS, byte_interval=0.05),

@@ -287,6 +287,50 @@ def test_scroll_moves_page_until_its_end(show: Show) -> None:
     assert act(session, ActionKind.SCROLL_UP) is None
 
 
+BOX_IN_SHADOW = """<div id=host></div><script>
+    host.attachShadow({ mode: "open" }).innerHTML =
+      "<div id=box style='height:200px; overflow:auto'><slot></slot></div>";
+    host.innerHTML = "<p style='height:900px'><button>In slot</button></p>";
+    const scrolled = () => host.shadowRoot.getElementById("box").scrollTop;</script>"""
+BOX_IN_FRAME = """<iframe id=frame srcdoc="<p style='height:900px'><button>In slot</button></p>">
+    </iframe><script>const scrolled = () => frame.contentWindow.scrollY</script>"""
+
+
+@pytest.mark.parametrize("body", [BOX_IN_SHADOW, BOX_IN_FRAME], ids=["shadow", "frame"])
+@pytest.mark.parametrize("name", [None, "In slot"])
+def test_scroll_moves_box_in_shadow_root_or_frame(name: str | None, body: str, show: Show) -> None:
+    session = show(body)
+    assert act(session, ActionKind.SCROLL_DOWN, name) is None
+    assert session.evaluate("scrolled()") > 0
+
+
+def test_scroll_at_element_of_a_short_frame_moves_page(show: Show) -> None:
+    session = show("<iframe srcdoc='<button>A</button>'></iframe><p style='height:3000px'>tall</p>")
+    assert act(session, ActionKind.SCROLL_DOWN, "A") is None
+    assert session.evaluate("scrollY") > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [("hello\nworld!", ["hello", "world!"]), ("a\nb", ["a", "b"]), ("one", ["one"])],
+)
+def test_type_writes_lines_into_rich_text(text: str, lines: list[str], show: Show) -> None:
+    session = show("<div contenteditable aria-label=Text><p>old text</p></div>")
+    assert act(session, ActionKind.TYPE, "Text", text) is None
+    script = "document.querySelector('[contenteditable]').innerText.split(/\\n+/)"
+    assert session.evaluate(script) == lines
+
+
+def test_chosen_date_is_reported_outside_its_shadow_root(show: Show) -> None:
+    session = show(
+        """<div id=host></div><p id=p></p><script>
+        host.attachShadow({ mode: "open" }).innerHTML = "<input type=date aria-label=Day>";
+        host.oninput = () => { p.textContent = "changed" }</script>"""
+    )
+    assert act(session, ActionKind.TYPE, "Day", "2024-12-31") is None
+    assert session.observe().text.endswith("changed")
+
+
 def test_scroll_moves_inner_box_of_short_page(show: Show) -> None:
     session = show(
         "<div id=d style='height:90px; overflow:auto'><p style='height:900px'>x</p></div>"
@@ -364,6 +408,25 @@ def test_action_waits_for_page_changes(name: str, script: str, show: Show, site:
     )
     assert act(session, ActionKind.CLICK, "A") is None
     assert session.observe().text.endswith("slow page")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "setTimeout(show, 300)",
+        "let n = 0; const f = () => { p.title = n; n++ < 40 ? setTimeout(f, 5) : show() }; f()",
+        "p.style.transition = 'opacity 0.3s'; p.style.opacity = 0.5; p.ontransitionend = show",
+    ],
+)
+def test_action_waits_for_changes_in_a_frame(script: str, show: Show, site: Any) -> None:
+    site.add_page(
+        f"""<button onclick="{script}">A</button><p id=p>early</p>
+        <script>const show = () => {{ p.textContent = 'late' }}</script>""",
+        "/frame",
+    )
+    session = show("<iframe src=/frame></iframe>")
+    assert act(session, ActionKind.CLICK, "A") is None
+    assert session.observe().text.endswith("late")
 
 
 def test_first_observation_waits_for_request(show: Show, site: Any) -> None:

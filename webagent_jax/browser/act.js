@@ -53,12 +53,12 @@ function hitAt(element, x, y) {
 }
 
 const isInside = (element, hit) => {
-  for (let node = hit; node; node = outerElement(node)) if (node === element) return true;
+  for (let node = hit; node; node = renderedParent(node)) if (node === element) return true;
   return false;
 };
 /** Returns whether no other listed element is between `hit` and `element`. */
 const isOwn = (element, hit) => {
-  for (let node = hit; node && node !== element; node = outerElement(node))
+  for (let node = hit; node && node !== element; node = renderedParent(node))
     if (ids.has(node)) return false;
   return true;
 };
@@ -66,7 +66,7 @@ const isTolerated = (element, hit) =>
   hit !== null &&
   (isInside(hit, element) ||
     Array.from(element.labels ?? []).some((label) => isInside(label, hit))) &&
-  hit !== element.ownerDocument.body &&
+  hit !== bodyOf(element.ownerDocument) &&
   hit !== element.ownerDocument.documentElement;
 
 // Fractions of a box, the center first, because most elements are hit there.
@@ -154,23 +154,54 @@ function focusInView(element) {
   element.focus({ preventScroll: true });
 }
 
-/** Focuses a field and selects its content; returns {done} if it could set the value directly. */
+/**
+ * Focuses an element; returns whether it takes the focus, or passes it on to another one. Behind a
+ * modal dialog, or if a script keeps the focus elsewhere, keys would go to another field.
+ */
+function takesFocus(element) {
+  const root = element.getRootNode();
+  const oldFocus = root.activeElement;
+  focusInView(element);
+  const focus = root.activeElement;
+  if (element.contains(focus)) return true;
+  return focus !== null && focus !== oldFocus && focus !== bodyOf(element.ownerDocument);
+}
+
+/** Returns the text field of an element: itself, or that of its code editor; null without one. */
+function textFieldOf(element) {
+  const kind = nativeKind(element) || ROLES[element.getAttribute("role")];
+  if (kind) return kind === "textbox" || kind === "slider" ? element : null;
+  // A code editor draws the text beside its field, which is too small to be listed.
+  const isOther = (inner) => inner !== element && ids.has(inner);
+  for (let box = element; box && !Array.from(box.querySelectorAll("*")).some(isOther); ) {
+    const field = box.querySelector("textarea, [contenteditable]");
+    if (field) return field;
+    box = outerElement(box);
+  }
+  return null;
+}
+
+/**
+ * Focuses a field and selects its content. Returns {done} if it could set the value directly,
+ * otherwise {empty, isRich, isCode}: whether it is empty, a rich text editor, or a code editor,
+ * which has its own selection.
+ */
 function prepareTyping(id, text) {
   const { element, error } = find(id);
   if (error) return { error };
-  const kind = nativeKind(element) || (element.getAttribute("role") === "textbox" ? "textbox" : "");
-  if (kind !== "textbox" && kind !== "slider")
-    return { error: `element ${id} is not a text field` };
-  if (isDisabled(element)) return { error: `element ${id} is disabled` };
-  if (element.readOnly) return { error: `element ${id} is read-only` };
+  const field = textFieldOf(element);
+  if (!field) return { error: `element ${id} is not a text field` };
+  if (isDisabled(field)) return { error: `element ${id} is disabled` };
+  if (field.readOnly) return { error: `element ${id} is read-only` };
   if (!element.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} is hidden now` };
-  focusInView(element);
-  if (DIRECT_VALUE_TYPES.has(element.type)) return setValue(element, id, text);
+  if (!takesFocus(field)) return { error: `element ${id} takes no keys` };
+  if (DIRECT_VALUE_TYPES.has(field.type)) return setValue(field, id, text);
+  const isCode = field !== element;
   // Typed text replaces a selection, so no key for deletion is needed.
-  if (element.select) element.select();
-  else element.ownerDocument.getSelection().selectAllChildren(element);
-  return { empty: !(element.value ?? element.textContent) };
+  if (field.select) field.select();
+  else field.ownerDocument.getSelection().selectAllChildren(field);
+  return { empty: !isCode && !textIn(field), isRich: typeof field.value !== "string", isCode };
 }
 
 /**
@@ -183,13 +214,13 @@ function resumeTyping(id) {
   const isReplaced = !element?.isConnected;
   if (isReplaced) element = replacementOf(Number(id), { isOwnChange: true });
   const focused = (element ?? document).getRootNode().activeElement;
-  const isUnfocused = !focused || focused === focused.ownerDocument.body;
+  const isUnfocused = !focused || focused === bodyOf(focused.ownerDocument);
   // A page may move the focus to another field, or to a replacement that is not recognized.
   if (!element) return isUnfocused ? { error: notOnPage(id) } : { isCleared: false };
   if (isUnfocused) focusInView(element);
   else if (!isReplaced || focused !== element) return { isCleared: false };
   element.ownerDocument.getSelection().modify("move", "forward", "documentboundary");
-  return { isCleared: isReplaced && !(element.value ?? element.textContent) };
+  return { isCleared: isReplaced && !textIn(element) };
 }
 
 function setValue(element, id, text) {
@@ -214,8 +245,14 @@ function setValue(element, id, text) {
       error: `element ${id} takes a ${element.type} in the form ${forms[element.type]}, not "${text}"`,
     };
   }
-  for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
+  reportChange(element);
   return { done: true };
+}
+
+/** Dispatches the events of a changed value; as by the browser, only `input` leaves shadow roots. */
+function reportChange(element) {
+  element.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+  element.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
 function choose(id, optionText) {
@@ -233,9 +270,11 @@ function choose(id, optionText) {
     const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
     return { error: `element ${id} has no option "${optionText}"; it has: ${names}` };
   }
-  focusInView(element);
+  // A widget may draw a hidden dropdown, which cannot have the focus.
+  if (!takesFocus(element) && element.checkVisibility({ visibilityProperty: true }))
+    return { error: `element ${id} takes no keys` };
   option.selected = true;
-  for (const type of ["input", "change"]) element.dispatchEvent(new Event(type, { bubbles: true }));
+  reportChange(element);
   return { done: true };
 }
 

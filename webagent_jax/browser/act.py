@@ -76,13 +76,19 @@ async def _type(page: Page, action: Action) -> ErrorMessage:
         return str(field["error"])
     if field.get("done"):
         return None
+    if field["isCode"]:
+        # The editor has its own selection, which only keys change.
+        await page.keyboard.press("Control+a")
     # 2. Delete the selected content, because an empty text has no key to press.
     if not text:
         if not field["empty"]:
             await page.keyboard.press("Delete")
         return None
-    # Pages with autocompletion listen to keys, so the last character is a real key press.
-    head, last_char = (text[:-1], text[-1]) if text[-1] != "\n" else (text, "")
+    # Pages with autocompletion listen to keys, so the last character is a real key press. In rich
+    # text and code, the caret may be elsewhere after several lines.
+    is_split = (field["isRich"] or field["isCode"]) and "\n" in text
+    has_last_key = text[-1] != "\n" and not is_split
+    head, last_char = (text[:-1], text[-1]) if has_last_key else (text, "")
     if head:
         await page.keyboard.insert_text(head)
     if head and last_char:

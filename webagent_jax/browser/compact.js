@@ -15,7 +15,7 @@ class CompactWalk extends TextWalk {
 
   /** Returns all entries, with ids and boxes. */
   collectEntries() {
-    const root = document.body ?? document.documentElement;
+    const root = bodyOf(document) ?? document.documentElement;
     const { frameBox } = this;
     if (root)
       this.element(root, {
@@ -114,7 +114,7 @@ class CompactWalk extends TextWalk {
     const kind = nativeKind(element) || (hasListener(element) ? "item" : "");
     if (!kind || !picture?.checkVisibility({ visibilityProperty: true })) return;
     this.flush();
-    const name = ariaName(element) || squeeze(element.alt || element.title);
+    const name = ariaName(element) || squeeze(element.alt) || tooltipOf(element);
     this.list({ element, kind, name, rect: areaRect(element) });
   }
 
@@ -153,7 +153,7 @@ class CompactWalk extends TextWalk {
       this.children(innerRoot, { ...context, drawing: null, frameBox });
       this.flush();
     } else if (context.isVisible) {
-      this.addText(`[frame: ${element.title || element.src}]`, element, context.rect.bottom);
+      this.addText(`[frame: ${tooltipOf(element) || element.src}]`, element, context.rect.bottom);
       this.flush(crossOriginFrame(element, context.frameBox));
     }
   }
@@ -177,10 +177,16 @@ class CompactWalk extends TextWalk {
       this.list({
         element,
         kind,
-        name: ariaName(control) || textOf(element) || squeeze(control.title),
+        name: ariaName(control) || textOf(element) || tooltipOf(control),
         control,
         rect: context.rect,
       });
+      if (element.querySelector("a[href], button")) {
+        // Links in the text of the label are targets of their own.
+        this.ignoreTextDepth += 1;
+        this.children(element, context);
+        this.ignoreTextDepth -= 1;
+      }
     } else {
       // The text of the label becomes the name of its field and is not listed twice.
       const isName = isControlVisible && FIELDS.has(kind) && !ariaName(control);
@@ -210,7 +216,8 @@ class CompactWalk extends TextWalk {
     let name =
       ariaName(element) ||
       labelName(element) ||
-      squeeze(element.title || element.getAttribute("placeholder") || "");
+      tooltipOf(element) ||
+      squeeze(element.getAttribute("placeholder") ?? "");
     const isBox = kind === "checkbox" || kind === "radio";
     if (!name && isBox) name = this.textAfter(element);
     if (!name) name = this.textBefore(element);
@@ -238,7 +245,7 @@ class CompactWalk extends TextWalk {
     if ("frame" in last) return "";
     const container =
       parent.childElementCount === 1 && !textOf(parent) ? parent.parentElement : parent;
-    if (!container?.contains(last.node) || container === container.ownerDocument.body) return "";
+    if (!container?.contains(last.node) || container === bodyOf(container.ownerDocument)) return "";
     this.entries.pop();
     // The entry is removed, so its characters count no longer.
     if (!last.above) this.chars -= lengthOf(last);
@@ -286,7 +293,7 @@ class CompactWalk extends TextWalk {
     const ownName =
       ariaName(element) ||
       (isInputButton
-        ? squeeze(element.value || element.alt || element.title || element.type)
+        ? squeeze(element.value || element.alt) || tooltipOf(element) || element.type
         : words);
 
     // 3. Decide which of them remain, by the number of actionable elements in the content.
@@ -294,7 +301,9 @@ class CompactWalk extends TextWalk {
       // None: list the element with its text as the name; a long text of an item stays plain text.
       const fullName =
         ownName ||
-        squeeze(element.title || element.getAttribute("placeholder") || textOf(element)) ||
+        tooltipOf(element) ||
+        squeeze(element.getAttribute("placeholder") || textOf(element)) ||
+        innerName(element) ||
         hint(element, style);
       const color = words && element.ownerSVGElement ? accent(style.fill) : "";
       const name = squeeze(`${fullName} ${color}`);

@@ -394,7 +394,8 @@ class EpisodeContext:
     async def _accept_dialog(self, dialog: Dialog) -> None:
         # A dialog blocks the scripts of its page, so it is closed at once and its text is kept.
         if dialog.type != "beforeunload":
-            self._dialog_messages.append(f"{DIALOG_PREFIX}{dialog.message}")
+            # An error is one line of the observation.
+            self._dialog_messages.append(DIALOG_PREFIX + " ".join(dialog.message.split()))
         try:
             await dialog.accept(dialog.default_value)
         except PlaywrightTimeout:

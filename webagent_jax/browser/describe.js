@@ -62,6 +62,15 @@ function ariaName(element) {
   return squeeze(element.getAttribute("aria-label") ?? "");
 }
 
+/** Returns the title of an element; a custom element may have a property of that name. */
+const tooltipOf = (element) => squeeze(element.getAttribute("title") ?? "");
+
+/** Returns the name of the first named element in another one, such as an icon in a button. */
+function innerName(element) {
+  const inner = element.querySelector("[aria-label], [title]");
+  return inner && (ariaName(inner) || tooltipOf(inner));
+}
+
 function labelName(element) {
   return squeeze(Array.from(element.labels ?? [], textOf).join(" "));
 }
@@ -86,7 +95,9 @@ function hint(element, style) {
 
 // --- kind and state -----------------------------------------------------------------------------
 
+// Without a prototype, because a role may have the name of one of its properties.
 const ROLES = {
+  __proto__: null,
   button: "button",
   link: "link",
   checkbox: "checkbox",
@@ -129,6 +140,9 @@ function nativeKind(element) {
     case "A":
     case "AREA":
       return element.hasAttribute("href") ? (ROLES[element.getAttribute("role")] ?? "link") : "";
+    case "BODY":
+      // That of a frame is the content of a text editor; fields in a whole page are listed.
+      return element.isContentEditable && element.ownerDocument !== document ? "textbox" : "";
   }
   // Only the outermost editable element is a field; its content is editable too.
   return element.isContentEditable && !element.parentElement?.isContentEditable ? "textbox" : "";
@@ -156,8 +170,8 @@ const hasClickListener = (element) =>
 /** Returns [kind, isListener]; kind is "" if not actionable. */
 function kindOf(element, style, parentCursor) {
   const kind = nativeKind(element) || (ROLES[element.getAttribute("role")] ?? "");
-  if (element === element.ownerDocument.body || element === element.ownerDocument.documentElement)
-    return ["", false];
+  if (element === element.ownerDocument.documentElement) return ["", false];
+  if (element === bodyOf(element.ownerDocument)) return [nativeKind(element), false];
   const isListener = hasListener(element);
   if (kind) return [kind, isListener];
   // The cursor is inherited, so only the outermost element with a pointer counts, and a link whose
@@ -169,6 +183,10 @@ function kindOf(element, style, parentCursor) {
   }
   return ["", false];
 }
+
+/** Returns the text of a field; the value of an editable list item, for one, is a number. */
+const textIn = (element) =>
+  typeof element.value === "string" ? element.value : (element.textContent ?? "");
 
 function stateOf(element, kind) {
   if (kind === "checkbox" || kind === "radio") {
@@ -183,9 +201,9 @@ function stateOf(element, kind) {
     return { value: Array.from(element.selectedOptions, name).join(", "), options: names };
   }
   if (kind === "slider")
-    return { value: String(element.value ?? element.getAttribute("aria-valuenow") ?? "") };
+    return { value: squeeze(`${element.value ?? element.getAttribute("aria-valuenow") ?? ""}`) };
   if (kind === "textbox") {
-    const value = squeeze(element.value ?? element.textContent ?? "");
+    const value = squeeze(textIn(element));
     return { value: value.length > VALUE_LIMIT ? firstOf(value, VALUE_LIMIT) + "…" : value };
   }
   return {};

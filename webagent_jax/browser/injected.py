@@ -20,7 +20,7 @@ _FILES = [
 # These take an element id.
 _ELEMENT_FUNCTIONS = "locate prepareTyping resumeTyping choose scroll focusOn".split()
 _EXPORTS = [
-    *"listensToPointer quiet observe".split(),
+    *"listensToPointer hasPendingCalls animationTime quiet observe".split(),
     *"frameNumbers numberFrame hasElement highestId idOf toParentCoordinates".split(),
     *_ELEMENT_FUNCTIONS,
 ]

@@ -64,7 +64,8 @@ window.setTimeout = function setTimeout(callback, delay = 0, ...values) {
   return id;
 };
 
-window.clearTimeout = function clearTimeout(id) {
+// Timeouts and intervals share their ids, so both functions clear both.
+window.clearTimeout = window.clearInterval = function clearTimeout(id) {
   timers.delete(id);
   native.clearTimeout(id);
 };
@@ -149,32 +150,43 @@ function animationTime(limit) {
   return longest;
 }
 
+/** Returns whether timers or animation frames are pending, `elapsed` ms after the wait began. */
+const hasPendingCalls = (elapsed) =>
+  timers.size > 0 || (frameRequests.size > 0 && elapsed < FRAMES_LIMIT);
+
+/** Returns the documents of this frame and of the same-origin frames in it, nested ones too. */
+function documentsIn(page) {
+  const inner = Array.from(page.querySelectorAll("iframe, frame"), (frame) => frame.contentDocument);
+  return [page, ...inner.filter(Boolean).flatMap(documentsIn)];
+}
+
 let isUnsettled = false; // after one timeout, changes of the document are not waited for again
 
 /**
  * Waits until nothing has changed for `quietMs` ms and no short timer, animation frame or animation
- * is pending, or for `limit` ms.
+ * is pending, in this document and its same-origin frames, or for `limit` ms.
  * Resolves to whether the page has requested a new tab since the last call.
  */
 function quiet(quietMs, limit) {
   const startTime = performance.now();
   let lastChange = startTime;
   const observer = new MutationObserver(() => (lastChange = performance.now()));
-  observer.observe(document, {
-    subtree: true,
-    childList: true,
-    attributes: true,
-    characterData: true,
-  });
+  const changes = { subtree: true, childList: true, attributes: true, characterData: true };
+  for (const page of documentsIn(document)) observer.observe(page, changes);
+  // A frame may have loaded another document since, so its scripts are looked up at each check.
+  const scripts = () =>
+    documentsIn(document).flatMap((page) => page.defaultView?.__webagent ?? []);
   return new Promise((resolve) => {
     const check = () => {
       const now = performance.now();
       const elapsed = now - startTime;
       const quietFor = isUnsettled ? elapsed : now - lastChange;
-      const isWaiting = timers.size > 0 || (frameRequests.size > 0 && elapsed < FRAMES_LIMIT);
+      const isWaiting = scripts().some((frame) => frame.hasPendingCalls(elapsed));
       if (elapsed > limit && quietFor < quietMs) isUnsettled = true;
       const isQuiet = quietFor >= quietMs && !isWaiting;
-      const animated = isQuiet ? animationTime(limit - elapsed) : 0;
+      const animated = isQuiet
+        ? Math.max(...scripts().map((frame) => frame.animationTime(limit - elapsed)))
+        : 0;
       if (elapsed > limit || (isQuiet && animated === 0)) {
         observer.disconnect();
         resolve(tabRequested);

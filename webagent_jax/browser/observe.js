@@ -13,7 +13,7 @@ function observe(limits) {
   const entries = walk.collectEntries();
   lastObservation = { limits, entries };
   return JSON.stringify({
-    title: document.title,
+    title: titleOf(document),
     entries,
     lastId,
     numVisited: walk.numVisited,

@@ -8,7 +8,8 @@ function canScroll(box, axis) {
   const hidden = isX ? box.scrollWidth - box.clientWidth : box.scrollHeight - box.clientHeight;
   if (hidden <= 1) return false;
   const overflow = (element) => getComputedStyle(element)[`overflow${axis}`];
-  const { documentElement: root, scrollingElement: page, body } = box.ownerDocument;
+  const { documentElement: root, scrollingElement: page } = box.ownerDocument;
+  const body = bodyOf(box.ownerDocument);
   if (box !== page) return /auto|scroll/.test(overflow(box));
   // The viewport has the overflow of the root element, or that of the body if that is visible.
   return !/hidden|clip/.test(overflow(overflow(root) === "visible" && body ? body : root));
@@ -78,6 +79,14 @@ function withForcedScroll(element, attempt) {
   return result;
 }
 
+/** Returns the elements below the body of a document, those of shadow roots and frames too. */
+function elementsIn(root) {
+  return Array.from(root.querySelectorAll("*")).flatMap((element) => {
+    const inner = [element.shadowRoot, element.contentDocument].filter(Boolean);
+    return [element, ...inner.flatMap(elementsIn)];
+  });
+}
+
 /**
  * Scrolls by 2/3 of the height: the box around the element, otherwise the page, otherwise the
  * largest box that can scroll.
@@ -91,12 +100,13 @@ function scroll(id, direction) {
     const { element, error } = find(id);
     if (error) return { error };
     box = element;
-    while (box && !scrolls(box)) box = box.parentElement;
+    while (box && !scrolls(box))
+      box = renderedParent(box) ?? box.ownerDocument.defaultView?.frameElement;
     box ??= page;
   } else if (!scrolls(page)) {
     const area = (e) => e.clientWidth * e.clientHeight;
     // The limit bounds the number of computed styles on a large page.
-    const boxes = [...document.querySelectorAll("body *")].slice(0, 5000).filter(scrolls);
+    const boxes = elementsIn(document).slice(0, 5000).filter(scrolls);
     box = boxes.reduce((best, e) => (area(e) > area(best) ? e : best), boxes[0] ?? page);
   }
   const oldScrollTop = box.scrollTop;

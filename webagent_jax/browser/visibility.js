@@ -8,6 +8,11 @@ const slotOf = getter(Element.prototype, "assignedSlot");
 const offsetParentOf = getter(HTMLElement.prototype, "offsetParent");
 const fieldsIn = getter(HTMLFormElement.prototype, "elements");
 const typeOf = getter(Node.prototype, "nodeType");
+// Frames and forms named "body" or "title" hide the properties of their document.
+const bodyGetter = getter(Document.prototype, "body");
+const titleGetter = getter(Document.prototype, "title");
+const bodyOf = (page) => bodyGetter.call(page);
+const titleOf = (page) => titleGetter.call(page);
 
 /** Returns the parent element, that of a shadow root for its children; null at the top. */
 function outerElement(element) {
@@ -20,6 +25,9 @@ function outerElement(element) {
   }
   return null;
 }
+
+/** Returns the element that contains the box of another one: its slot, or its outer element. */
+const renderedParent = (element) => slotOf.call(element) ?? outerElement(element);
 
 const REQUIRED_PROPERTIES = new Set(
   (
@@ -45,7 +53,21 @@ function scrollParent(element) {
   // An absolute position is relative to the nearest ancestor with a position.
   if (position === "absolute")
     return "offsetParent" in element ? offsetParentOf.call(element) : null;
-  return slotOf.call(element) ?? outerElement(element);
+  return renderedParent(element);
+}
+
+/**
+ * Returns the smallest scroll offsets {left, top} of a box: 0, or negative if its content starts at
+ * the right or at the bottom.
+ */
+function minScrollOffsets(box) {
+  const { direction, display, flexDirection } = getComputedStyle(box);
+  const isReversed = (axis) => display.includes("flex") && flexDirection === `${axis}-reverse`;
+  const startsRight = (direction === "rtl") !== isReversed("row");
+  return {
+    left: startsRight ? Math.min(box.clientWidth - box.scrollWidth, 0) : 0,
+    top: isReversed("column") ? Math.min(box.clientHeight - box.scrollHeight, 0) : 0,
+  };
 }
 
 /** Returns whether no scrolling, of the page or of a box in it, can bring the element into view. */
@@ -54,13 +76,19 @@ function isOutOfReach(element, rect) {
   if (rect.width * rect.height === 0 || !view) return false;
   let [right, bottom] = [rect.right + view.scrollX, rect.bottom + view.scrollY];
   // Elements in view need no look at the boxes around them.
+  if (page && (right <= 0 || bottom <= 0)) {
+    const { left, top } = minScrollOffsets(page);
+    right -= left;
+    bottom -= top;
+  }
   for (let box = element; right <= 0 || bottom <= 0; ) {
     box = scrollParent(box);
     if (!box || box === documentElement) return true;
     if (box === page) continue; // the offsets of the view contain it
     if (isClobbered(box)) continue;
-    right += box.scrollLeft;
-    bottom += box.scrollTop;
+    const { left, top } = minScrollOffsets(box);
+    right += box.scrollLeft - left;
+    bottom += box.scrollTop - top;
   }
   return false;
 }
@@ -114,10 +142,26 @@ function isShownOnHover(element, style) {
   return selectors.length > 0 && element.matches(`:is(${selectors.join()})`);
 }
 
+/**
+ * Returns whether the element is a transparent checkbox or radio button over its drawing. With a
+ * label, the label is listed instead.
+ */
+const isOverDrawing = (element, style, rect) =>
+  element.tagName === "INPUT" &&
+  /^(checkbox|radio)$/.test(element.type) &&
+  element.labels.length === 0 &&
+  style.pointerEvents !== "none" &&
+  Math.min(rect.width, rect.height) > 1;
+
 /** Returns whether the element and all its content are hidden. */
 function isHidden(element, style, rect) {
   if (element.hidden || style.display === "none") return true;
-  if (style.opacity === "0" && !isShownOnHover(element, style)) return true;
+  if (
+    style.opacity === "0" &&
+    !isOverDrawing(element, style, rect) &&
+    !isShownOnHover(element, style)
+  )
+    return true;
   // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
   const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;
@@ -133,5 +177,5 @@ function hasBox(element, style, rect) {
 }
 
 const isOnlyControl = (element) =>
-  element.parentElement !== element.ownerDocument.body &&
+  element.parentElement !== bodyOf(element.ownerDocument) &&
   element.parentElement?.querySelectorAll(CONTROLS).length === 1;

@@ -71,6 +71,8 @@ class HttpClient:
     def post_chat(self, body: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """Send a chat request and return the response, in which `choices[0]["message"]` is a dict.
 
+        If its content is a list of parts (reasoning models of Mistral), it becomes their text.
+
         Args:
             body: JSON body of the request.
             timeout: seconds for the request; up to twice as many if the response arrives slowly.
@@ -97,7 +99,8 @@ class HttpClient:
             # ValueError includes a body that is not JSON, such as the error page of a proxy.
             raise TransientError(self._quote(f"{type(error).__name__}: {error}")) from error
         match data:
-            case {"choices": [{"message": dict()}, *_]}:
+            case {"choices": [{"message": dict() as message}, *_]}:
+                message["content"] = _join_parts(message.get("content"))
                 return data
         raise TransientError(self._quote(f"no message in {data}"))
 
@@ -131,6 +134,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
+
+
+def _join_parts(content: Any) -> Any:
+    """Return the text of a list of parts, without other parts such as thoughts."""
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") for part in content if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 @lru_cache(maxsize=1)

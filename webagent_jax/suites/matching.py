@@ -194,4 +194,4 @@ def _normalize_url(url: str, rules: MatchingRules) -> str:
 
 def _location_and_query(url: str) -> tuple[str, dict[str, list[str]]]:
     parts = urlparse(url)
-    return (parts.netloc + parts.path).rstrip("/"), parse_qs(parts.query)
+    return parts.netloc + parts.path, parse_qs(parts.query)
