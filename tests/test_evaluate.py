@@ -354,6 +354,19 @@ def test_seconds_and_usage_accumulate_across_restarts(run, tmp_path):
     assert (record["usage"]["prompt_tokens"], record["usage"]["dollars"]) == (200, 1.0)
 
 
+def test_usage_of_unfinished_episodes_is_recorded(run, tmp_path):
+    class InterruptedSuite(FakeSuite):
+        """Suite whose first episode is interrupted by Ctrl-C."""
+
+        def make_env(self, task):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, suite=InterruptedSuite(), usage=Usage(prompt_tokens=100))
+    ledger = json.loads((tmp_path / "episodes" / "spent.json").read_text())
+    assert ledger["usage"]["prompt_tokens"] == 100
+
+
 def test_total_price_is_unknown_if_one_price_is_unknown(run, tmp_path):
     with pytest.raises(_SimulatedKill):
         run(tmp_path, progress=KillingProgress(2), usage=Usage(dollars=0.5))

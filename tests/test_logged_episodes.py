@@ -39,11 +39,19 @@ def test_successes_are_the_shortest_of_each_task(tmp_path: Path) -> None:
     found = [(demo.task.seed, len(demo.turns)) for demo in imported.demonstrations]
     assert found == [(1, 3), (3, 2)]
     assert imported.skipped == {
-        "a response contains no valid action": 2,
+        "it has no turns, or a response contains no valid action": 2,
         "the task has a shorter or earlier success": 2,
     }
     actions = [turn.decision.action for turn in imported.demonstrations[0].turns]
     assert actions == [turn.action for turn in episode(1, turns=3).turns]
+
+
+def test_success_without_turns_is_no_demonstration(tmp_path: Path) -> None:
+    # Its first prompt was too long, and the task is solved at the start.
+    write_log(tmp_path, 1, episode(1), dataclasses.replace(episode(1), turns=(), truncated=True))
+    imported = logged_episodes.import_successes([tmp_path])
+    assert [len(demo.turns) for demo in imported.demonstrations] == [len(episode(1).turns)]
+    assert imported.skipped == {"it has no turns, or a response contains no valid action": 1}
 
 
 def test_import_demos_writes_successes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def collect_demos(
         episodes = _run_jobs(jobs, runtime, journal, _journal_file(cfg, source), progress)
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
-    # Three filters: success, prompts that fit rollouts, responses with actions.
+    # Three filters: success, prompts that fit rollouts, turns that all have actions.
     successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
     in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
     demonstrations = [episode for episode in in_limit if demos.has_only_actions(episode)]
@@ -104,7 +104,8 @@ def collect_demos(
     if len(demonstrations) < len(in_limit):
         num_skipped = len(in_limit) - len(demonstrations)
         progress.log(
-            f"{num_skipped} demonstrations contain a response without a valid action: skipped"
+            f"{num_skipped} demonstrations have no turns, or a response without a valid action: "
+            "skipped"
         )
     _log_missing_names(task_names, episodes, demonstrations, progress)
     _log_excess_turns(demonstrations, cfg.rollout.max_turns, progress)

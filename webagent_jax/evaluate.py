@@ -248,8 +248,11 @@ class _State:
     def record_time(self, usage: Callable[[], Usage | None]) -> Iterator[None]:
         """Add the time inside the context to the totals; `usage` returns the usage of this call."""
         self._start, self._usage = time.monotonic(), usage
-        yield
-        self._write_totals()
+        try:
+            yield
+        finally:
+            # The usage since the last episode counts too, after Ctrl-C as well.
+            self._write_totals()
 
     def add(self, episode: Episode) -> None:
         """Add a completed episode."""

@@ -45,8 +45,8 @@ def shortest_by_task(episodes: Iterable[Episode]) -> list[Episode]:
 def import_successes(runs: Sequence[Path]) -> Imported:
     """Return the shortest success of each task as a demonstration, for rejection sampling.
 
-    Skips episodes with a response without an action. BC on the result is one step of expert
-    iteration (STaR, arXiv 2203.14465).
+    Skips episodes without a turn, or with a response without an action. BC on the result is one
+    step of expert iteration (STaR, arXiv 2203.14465).
 
     Args:
         runs: workdirs of training runs.
@@ -54,10 +54,10 @@ def import_successes(runs: Sequence[Path]) -> Imported:
     Raises:
         ConfigError: a workdir contains no episode logs.
     """
-    num_successes = num_unparsed = 0
+    num_successes = num_invalid = 0
 
     def valid_successes() -> Iterator[Episode]:
-        nonlocal num_successes, num_unparsed
+        nonlocal num_successes, num_invalid
         for run in runs:
             for episode in read_logs(run):
                 if episode.outcome is not Outcome.SUCCESS:
@@ -66,12 +66,12 @@ def import_successes(runs: Sequence[Path]) -> Imported:
                 if demos.has_only_actions(episode):
                     yield episode
                 else:
-                    num_unparsed += 1
+                    num_invalid += 1
 
     shortest = shortest_by_task(valid_successes())
     reasons = {
-        "a response contains no valid action": num_unparsed,
-        "the task has a shorter or earlier success": num_successes - num_unparsed - len(shortest),
+        "it has no turns, or a response contains no valid action": num_invalid,
+        "the task has a shorter or earlier success": num_successes - num_invalid - len(shortest),
     }
     skipped = {reason: count for reason, count in reasons.items() if count}
     return Imported(tuple(map(demos.from_episode, shortest)), skipped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.rollout.fakes import TASK, FakeEnv, FakeSampler, FakeSuite
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig, Job
+from webagent_jax.rollout.collector import WorkerPool
 from webagent_jax.types import InfraError, Outcome
 
 PRESS = '<answer> do(action="Click", element="1") </answer>'
@@ -37,6 +39,20 @@ def make_job(tokenizer):
         )
 
     return make
+
+
+@pytest.fixture
+def closing(monkeypatch):
+    """Event that is set once a pool closes."""
+    event, close = threading.Event(), WorkerPool.close
+
+    def close_pool(pool):
+        pool._stop.set()
+        event.set()
+        close(pool)
+
+    monkeypatch.setattr(WorkerPool, "close", close_pool)
+    return event
 
 
 def make_collector(suite, **options):
@@ -86,6 +102,40 @@ def test_other_errors_are_raised_to_caller(make_job):
     with pytest.raises(RuntimeError, match="a bug"):
         make_collector(FakeSuite(fail)).run_jobs([make_job() for _ in range(5)])
     assert not rollout_threads()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()])
+def test_episodes_that_end_after_error_are_passed_to_on_episode(make_job, closing, error):
+    all_running = threading.Barrier(3)
+
+    class Env(FakeEnv):
+        """Environment that fails, or that waits until the pool closes."""
+
+        def __init__(self, is_faulty):
+            super().__init__()
+            self._is_faulty = is_faulty
+
+        def reset(self):
+            all_running.wait(20)
+            if self._is_faulty:
+                raise error
+            assert closing.wait(20)
+            return super().reset()
+
+    episodes = []
+    suite = FakeSuite(lambda index: Env(is_faulty=index == 0))
+    with pytest.raises(type(error)):
+        make_collector(suite).run_jobs([make_job() for _ in range(9)], episodes.append)
+    assert [e.outcome for e in episodes] == [Outcome.SUCCESS] * 2
+
+
+def test_closed_pool_starts_no_retry(make_job, closing):
+    suite = FakeSuite(lambda index: FakeEnv(fail_step=0))
+    collector = make_collector(suite, infra_retries=3, on_run=lambda episode: closing.wait(20))
+    with collector.start([make_job()]):
+        while not suite.envs:
+            time.sleep(0.01)
+    assert len(suite.envs) == 1
 
 
 def test_prompt_error_ends_only_its_episode(make_job):

@@ -71,7 +71,7 @@ def test_collect_demos_with_endpoint_policy(chat_server, tmp_path):
     )
     num_requests = len(chat_server.requests)
     assert (
-        f"{num_invalid} demonstrations contain a response without a valid action: skipped"
+        f"{num_invalid} demonstrations have no turns, or a response without a valid action: skipped"
         in progress.lines
     )
     assert any(

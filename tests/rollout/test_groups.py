@@ -79,9 +79,9 @@ def make_scheduler(episode_config, agents):
             for attempt in range(GROUP_SIZE)
         ]
 
-    def make(suite=None, contexts=4, **options):
+    def make(suite=None, contexts=4, infra_retries=0, **options):
         collector = Collector(
-            suite or FakeSuite(), max_concurrent_episodes=contexts, infra_retries=0
+            suite or FakeSuite(), max_concurrent_episodes=contexts, infra_retries=infra_retries
         )
         return GroupScheduler(collector, jobs, **options)
 
@@ -154,6 +154,21 @@ def test_timeout_waits_for_two_episodes(make_scheduler, agents):
         threading.Timer(0.5, agents.gates[0, 1].set).start()
         assert [e.attempt for e in scheduler.next_group().group.episodes] == [0, 1]
         agents.gates[0, 2].set()
+
+
+def test_episode_of_complete_group_is_not_retried(make_scheduler, agents):
+    agents.gates[0, 2] = threading.Event()
+    # One thread runs the attempts in their order.
+    suite = FakeSuite(lambda index: FakeEnv(fail_step=0 if index >= 2 else None))
+    episodes = []
+    options = {"infra_retries": 2, "timeout": 0.1, "on_episode": episodes.append}
+    with make_scheduler(suite, contexts=1, **options) as scheduler:
+        scheduler.schedule(1, update=0)
+        assert len(scheduler.next_group().group.episodes) == 2
+        agents.gates[0, 2].set()
+        while len(episodes) < GROUP_SIZE:
+            time.sleep(0.01)
+    assert len(suite.envs) == GROUP_SIZE
 
 
 def test_finished_episodes_are_not_rerun(make_scheduler, agents):

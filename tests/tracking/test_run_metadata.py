@@ -81,6 +81,39 @@ def test_updates_define_a_run_with_cosine_schedule(tmp_path: Path) -> None:
         )
 
 
+def test_updates_below_completed_ones_leave_config_unchanged(tmp_path: Path) -> None:
+    cfg = RunConfig(grpo=GRPOConfig(updates=9))
+    start_run(tmp_path, cfg)
+    # An interrupted save leaves a folder whose name is not a number.
+    for name in ("6", "8", "9.orbax-checkpoint-tmp"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    with pytest.raises(
+        ConfigError, match=r"has completed 8 updates, .*=7: set at least 8, or export.* 6 or 8 with"
+    ):
+        run_metadata.init_workdir(tmp_path, RunConfig(grpo=GRPOConfig(updates=7)), "train grpo")
+    assert run_metadata.read_config(tmp_path) == cfg
+    cfg = RunConfig(grpo=GRPOConfig(updates=8))
+    run_metadata.init_workdir(tmp_path, cfg, "train grpo")
+    assert run_metadata.read_config(tmp_path) == cfg
+
+
+def test_updates_must_not_extend_warmup_beyond_completed_ones(tmp_path: Path) -> None:
+    def make_config(updates: int) -> RunConfig:
+        return RunConfig(
+            grpo=GRPOConfig(updates=updates, optimizer=OptimizerConfig(warmup_fraction=0.2))
+        )
+
+    start_run(tmp_path, make_config(10))
+    # Without a checkpoint, the run starts again.
+    run_metadata.init_workdir(tmp_path, make_config(20), "train grpo")
+    (tmp_path / "checkpoints" / "6").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"6 updates, fewer than the warmup.*set grpo.updates=20"):
+        run_metadata.init_workdir(tmp_path, make_config(40), "train grpo")
+    assert run_metadata.read_config(tmp_path) == make_config(20)
+    run_metadata.init_workdir(tmp_path, make_config(30), "train grpo")
+    assert run_metadata.read_config(tmp_path) == make_config(30)
+
+
 def test_process_with_other_updates_is_an_error(tmp_path: Path, monkeypatch) -> None:
     start_run(tmp_path, RunConfig(grpo=GRPOConfig(updates=4)))
     monkeypatch.setattr(distributed, "process_index", lambda: 1)

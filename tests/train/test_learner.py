@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from dataclasses import replace
 
 import jax
@@ -15,6 +17,7 @@ from webagent_jax.config import (
     LoRAConfig,
     OptimizerConfig,
     PolicyConfig,
+    PreemptedError,
     RunConfig,
 )
 from webagent_jax.inference import Engine
@@ -117,6 +120,39 @@ def test_restore_rejects_changed_weights(tmp_path):
         pytest.raises(ConfigError, match="differ from those that this run and its reference"),
     ):
         learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 10)
+
+
+def test_sigterm_after_last_update_is_raised_at_exit(tmp_path):
+    handler = signal.getsignal(signal.SIGTERM)
+    # An export may run at this time.
+    with (
+        pytest.raises(PreemptedError, match="by SIGTERM after update 3"),
+        Learner(CFG, tmp_path) as learner,
+    ):
+        learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 3)
+        learner.save(3, {"update": 3})
+        os.kill(os.getpid(), signal.SIGTERM)
+    # A further call of the completed run finds no update to train.
+    with (
+        pytest.raises(PreemptedError, match="by SIGTERM after update 3"),
+        Learner(CFG, tmp_path) as learner,
+    ):
+        learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 3)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_failed_save_restores_sigterm_handler(tmp_path, monkeypatch):
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(OSError, match="disk"), Learner(CFG, tmp_path) as learner:
+        close = learner._checkpoints.close
+
+        def close_with_error():
+            close()
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(learner._checkpoints, "close", close_with_error)
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")

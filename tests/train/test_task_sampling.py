@@ -199,6 +199,19 @@ def test_groups_recorded_by_other_processes_leave_the_schedule(suite, monkeypatc
     assert restored.state()["scheduled"] == []
 
 
+def test_truncated_successes_count_as_in_the_objective(suite):
+    def count(truncated_episodes: str) -> list[float]:
+        cfg = make_config(task_sampling="adaptive", truncated_episodes=truncated_episodes)
+        sampler = TaskSampler(cfg, suite, {})
+        task = sampler.task(0)
+        success = Episode(task, "", (), 1.0, Outcome.SUCCESS, truncated=True, group=0)
+        sampler.record([success, replace(success, reward=0.0, outcome=Outcome.FAILURE)])
+        return sampler.state()["counts"][name_of(task)]
+
+    assert count("score") == [1.0, 0.0]
+    assert count("zero") == [0.0, 1.0]
+
+
 def test_infra_groups_are_not_counted(suite):
     sampler = TaskSampler(make_config(task_sampling="adaptive"), suite, {})
     episodes = run_group(sampler.task(0), 0, np.random.default_rng(0))

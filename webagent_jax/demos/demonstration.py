@@ -41,11 +41,12 @@ class Demonstration:
 
 
 def has_only_actions(episode: Episode) -> bool:
-    """Return whether all responses have actions that a demonstration can store.
+    """Return whether there are responses, and all have actions that a demonstration can store.
 
     A policy may succeed despite parse errors, or with a value that is too long or contains a tag.
+    An episode whose first prompt was too long has no turns; its task may be solved at the start.
     """
-    return all(is_storable(turn.action) for turn in episode.turns)
+    return bool(episode.turns) and all(is_storable(turn.action) for turn in episode.turns)
 
 
 def is_storable(action: Action | ParseError) -> TypeGuard[Action]:

@@ -21,6 +21,7 @@ from webagent_jax.learn.objective import (
     count_totals,
     has_signal,
     make_layout,
+    objective_rewards,
     pack_groups,
     with_advantages,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "make_optimizer",
     "make_train_step",
     "num_compared_turns",
+    "objective_rewards",
     "pack_branches",
     "pack_groups",
     "pad_to_shape",

@@ -82,6 +82,11 @@ def has_signal(group: Group, grpo: GRPOConfig) -> bool:
     return is_trainable and not advantages.has_equal_rewards(_rewards(scored))
 
 
+def objective_rewards(group: Group, grpo: GRPOConfig) -> FloatArray:
+    """Return the rewards [G] that the objective uses; episodes without a reward are omitted."""
+    return _rewards(_scored(group, grpo))
+
+
 def pack_groups(
     groups: Sequence[Group],
     grpo: GRPOConfig,

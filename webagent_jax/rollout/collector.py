@@ -29,7 +29,7 @@ class Collector:
     """Runner of jobs on `max_concurrent_episodes` threads, with a separate environment per episode.
 
     After a fault of browser or site, the job runs again with the same seeds, up to `infra_retries`
-    times. Only then does the episode count as INFRA.
+    times, while its episode is needed. Only then does the episode count as INFRA.
 
     Args:
         suite: makes the environments.
@@ -56,37 +56,55 @@ class Collector:
     ) -> list[Episode]:
         """Run all jobs and return their episodes in the order of the jobs.
 
-        An error other than InfraError stops all jobs and propagates.
+        An error other than InfraError stops all jobs and propagates, as does Ctrl-C; running
+        episodes complete before.
 
         Args:
             jobs: drawn as threads become free.
             on_episode: called from the caller's thread for each completed episode.
         """
         episodes: dict[int, Episode] = {}
-        with self.start(jobs) as pool:
-            for index, episode in pool:
-                on_episode(episode)
-                episodes[index] = episode
+        pool = self.start(jobs)
+        is_recording = False
+        try:
+            with pool:
+                for index, episode in pool:
+                    is_recording = True
+                    on_episode(episode)
+                    is_recording = False
+                    episodes[index] = episode
+        except BaseException:
+            # Other episodes completed while the pool closed. They are not passed to an `on_episode`
+            # that has failed.
+            if not is_recording:
+                for episode in pool.remaining_episodes():
+                    on_episode(episode)
+            raise
         return [episodes[index] for index in sorted(episodes)]
 
     def start(
-        self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
+        self,
+        jobs: Iterable[Job],
+        on_episode: Callable[[Episode], None] = lambda episode: None,
+        is_needed: Callable[[Job], bool] = lambda job: True,
     ) -> WorkerPool:
         """Start the worker threads and return their pool.
 
         Args:
             jobs: drawn as threads become free.
             on_episode: called from the worker threads, once per job.
+            is_needed: called from the worker threads before each retry; False prevents it.
         """
+        stop = threading.Event()
 
         def work(job: Job) -> Episode:
-            episode = self.run_job(job)
+            episode = self._run_job(job, lambda: is_needed(job) and not stop.is_set())
             on_episode(episode)
             return episode
 
-        return WorkerPool(work, jobs, self._max_concurrent_episodes)
+        return WorkerPool(work, jobs, self._max_concurrent_episodes, stop)
 
-    def run_job(self, job: Job) -> Episode:
+    def _run_job(self, job: Job, can_retry: Callable[[], bool]) -> Episode:
         """Run one job with its retries on the caller's thread."""
         # `num_retries` is the number of retries left.
         for num_retries in reversed(range(self._infra_retries + 1)):
@@ -94,7 +112,7 @@ class Collector:
                 self._run_once(job), group=job.group_index, attempt=job.attempt, update=job.update
             )
             self._on_run(episode)
-            if episode.outcome is not Outcome.INFRA or not num_retries:
+            if episode.outcome is not Outcome.INFRA or not num_retries or not can_retry():
                 return episode
         raise AssertionError("unreachable: the last run returns")
 
@@ -126,14 +144,21 @@ class WorkerPool:
         work: runs a job on a worker thread.
         jobs: drawn under a lock, one job per free thread.
         size: number of threads.
+        stop: event that the pool sets on `close` or an error in a thread.
     """
 
-    def __init__(self, work: Callable[[Job], Episode], jobs: Iterable[Job], size: int) -> None:
+    def __init__(
+        self,
+        work: Callable[[Job], Episode],
+        jobs: Iterable[Job],
+        size: int,
+        stop: threading.Event,
+    ) -> None:
         self._work = work
         self._jobs = enumerate(jobs)
         self._jobs_lock = threading.Lock()
         self._results: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self._stop = threading.Event()
+        self._stop = stop
         self._num_running = size
         self._workers = [
             # Daemon threads do not keep the process alive if a call blocks.
@@ -176,6 +201,16 @@ class WorkerPool:
         result = self.next_result()
         assert result is not None, "a wait without timeout returns a result"
         return result
+
+    def remaining_episodes(self) -> list[Episode]:
+        """Return the completed episodes that were not received, after `close` or its failure."""
+        episodes: list[Episode] = []
+        while not self._results.empty():
+            result = self._results.get()
+            # The other results are errors of threads, after the first one, and `_WORKER_EXITED`.
+            if isinstance(result, tuple):
+                episodes.append(result[1])
+        return episodes
 
     def close(self) -> None:
         """Start no more jobs, and wait for the running episodes."""

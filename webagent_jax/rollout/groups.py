@@ -51,7 +51,8 @@ class GroupScheduler:
 
     Only groups passed to `schedule` run, so the training loop paces the rollouts. A group is
     complete when all its episodes have ended. It is also complete `timeout` seconds after its first
-    episode started, once two episodes have a reward; later episodes are discarded.
+    episode started, once two episodes have a reward; later episodes are discarded, and their
+    retries do not start.
 
     Args:
         collector: runs the jobs.
@@ -96,7 +97,9 @@ class GroupScheduler:
         # Queued before the threads start, so these groups run first.
         for index, update in (resume or {}).items():
             self._schedule(index, update)
-        self._pool = collector.start(self._job_stream(), on_episode)
+        self._pool = collector.start(
+            self._job_stream(), on_episode, lambda job: job.group_index in self._pending
+        )
 
     @property
     def next_index(self) -> int:

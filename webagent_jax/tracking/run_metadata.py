@@ -61,7 +61,8 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
 
     A run without results takes the new config, so a failed start does not occupy the workdir.
     Options that define no results, such as `engine.slots`, may differ. A run of M-GRPO takes
-    another `grpo.updates`, unless its learning rate schedule depends on it.
+    another `grpo.updates`. It must not be below the number of completed updates, nor change the
+    learning rate: the schedule is constant, and the new warmup is complete.
 
     Raises:
         ConfigError: the workdir cannot be written, or contains a run of another command or with
@@ -158,18 +159,47 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
 
 
 def _continue_with_updates(path: Path, cfg: RunConfig) -> None:
-    """Check a run of M-GRPO, and write its new `grpo.updates` to config.json."""
+    """Check a run of M-GRPO with a constant schedule, and write its new `grpo.updates`."""
     content = atomic_files.read_json(path)
     updates = cfg.grpo.updates
     with contextlib.suppress(TypeError, KeyError):  # the check below reports other files
         updates = content["config"]["grpo"]["updates"]
     same_updates = dataclasses.replace(cfg, grpo=dataclasses.replace(cfg.grpo, updates=updates))
     check_same_run(path.parent, same_updates, "train grpo")
+    # Before config.json changes: the run continues with the previous number.
+    _check_updates(path.parent, cfg, updates)
     if updates != cfg.grpo.updates:
         logging.warning("the run continues to update %s instead of %s", cfg.grpo.updates, updates)
         content["config"]["grpo"]["updates"] = cfg.grpo.updates
         # Other processes compare their config with this file, so all need the same number.
         atomic_files.write_json(path, content)
+
+
+def _check_updates(workdir: Path, cfg: RunConfig, previous: int) -> None:
+    """Check `grpo.updates` of a run with a constant schedule and `previous` updates.
+
+    Raises:
+        ConfigError: more updates are complete, or the completed ones end within the new warmup,
+            so the learning rate would fall and rise again.
+    """
+    updates = cfg.grpo.updates
+    # The name of a checkpoint is the number of completed updates.
+    names = [path.name for path in (workdir / "checkpoints").glob("*")]
+    checkpoints = sorted(int(name) for name in names if name.isdigit())
+    completed = max(checkpoints, default=0)
+    if updates < completed:
+        raise ConfigError(
+            f"{workdir} has completed {completed} updates, more than grpo.updates={updates}: set "
+            f"at least {completed}, or export checkpoint {' or '.join(map(str, checkpoints))} with "
+            "`webagent export --step`"
+        )
+    # A fraction of the updates is the same fraction of the optimizer steps.
+    if updates != previous and 0 < completed < cfg.grpo.optimizer.warmup_fraction * updates:
+        raise ConfigError(
+            f"{workdir} has completed {completed} updates, fewer than the warmup of the learning "
+            f"rate has with grpo.updates={updates}: set grpo.updates={previous}, or choose "
+            "another --workdir"
+        )
 
 
 def _relative_path(path: str, content: Mapping[str, Any], workdir: Path) -> str:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -54,7 +53,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     Raises:
         ConfigError: the workdir contains a run with another config or from other weights, or the
             first prompts of all tasks of the first update are too long, or `grpo.updates` is below
-            the number of completed updates.
+            the number of completed updates, or would make the warmup longer than these.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
         GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
             from before them.
@@ -79,7 +78,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             total * steps,
             reference=cfg.grpo.needs_reference,
         )
-        stream = _task_stream_state(loop_state, total, workdir)
+        stream = TaskStreamState.from_checkpoint(loop_state)
         runtime = stack.enter_context(
             RolloutRuntime(cfg, progress, learner.model, learner.snapshot())
         )
@@ -157,21 +156,6 @@ def check_sampling(cfg: RunConfig) -> None:
             f"rollout.top_k={cfg.rollout.top_k}: set rollout.top_p=1 and rollout.top_k=0 "
             "(eval.top_p and eval.top_k filter in evaluation alone)"
         )
-
-
-def _task_stream_state(loop_state: dict[str, Any], total: int, workdir: Path) -> TaskStreamState:
-    """Return the state of the task stream of this process.
-
-    Raises:
-        ConfigError: the run has completed more than `total` updates.
-    """
-    stream = TaskStreamState.from_checkpoint(loop_state)
-    if stream.update > total:
-        raise ConfigError(
-            f"{workdir} has completed {stream.update} updates, more than grpo.updates={total}: "
-            f"raise it, or export an earlier update with `webagent export --step={total}`"
-        )
-    return stream
 
 
 def _process_options(grpo: GRPOConfig) -> GRPOConfig:

@@ -31,7 +31,10 @@ Json = dict[str, Any]
 
 
 class Learner:
-    """Policy on its mesh, train state and checkpoints of a run; a context manager."""
+    """Policy on its mesh, train state and checkpoints of a run; a context manager.
+
+    The exit raises PreemptedError if SIGTERM arrived after the last update or during it.
+    """
 
     def __init__(self, cfg: RunConfig, workdir: Path) -> None:
         self._cfg = cfg
@@ -68,6 +71,7 @@ class Learner:
         self._checkpoints = Checkpointer(workdir / "checkpoints")
         self._preemption = PreemptionNotice()
         self._is_preempted = False  # SIGTERM arrived before the last call of `needs_checkpoint`
+        self._saved_update = 0  # update of the last checkpoint
 
     def restore_or_init(
         self, loss_fn: LossFn, optimizer: OptimizerConfig, steps: int, *, reference: bool = False
@@ -102,6 +106,7 @@ class Learner:
                 f"the weights at {self._cfg.policy.path} differ from those that this run and its "
                 "reference policy started from: restore them, or choose another --workdir"
             )
+        self._saved_update = loop_state.get("update", 0)
         if not reference:
             self._frozen = FrozenParams(self._base)
         return loop_state
@@ -110,9 +115,14 @@ class Learner:
         self._preemption.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._checkpoints.close()
-        self._preemption.__exit__()
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._checkpoints.close()
+        finally:
+            self._preemption.__exit__()
+        # No update follows that checks the signal, but the next phase of a quickstart may.
+        if error_type is None and self._preemption.is_received:
+            raise PreemptedError(self._saved_update)
 
     # --- training --------------------------------------------------------------------------------
 
@@ -212,6 +222,7 @@ class Learner:
         """
         record = loop_state | {"initial_params_checksum": self._initial_params_checksum}
         self._checkpoints.save(update, self.state, record)
+        self._saved_update = update
 
     def export(self, directory: Path, trained: policy.Params | None = None) -> Path:
         """Write a self-contained Hugging Face directory: weights, config and tokenizer.

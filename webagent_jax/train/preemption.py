@@ -32,6 +32,11 @@ class PreemptionNotice:
     def __exit__(self, *_: object) -> None:
         self._restore_handler()
 
+    @property
+    def is_received(self) -> bool:
+        """True if the signal arrived; always False in a job of several processes."""
+        return self._is_received
+
     def has_arrived(self, update: int) -> bool:
         """Return whether to stop after this update; every process calls it after each update."""
         if distributed.process_count() == 1:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from webagent_jax import distributed, seeds
+from webagent_jax import distributed, learn, seeds
 from webagent_jax.config import RunConfig
 from webagent_jax.seeds import RandomStream
 from webagent_jax.suites.registry import require_task_names
-from webagent_jax.types import Episode, Suite, Task
+from webagent_jax.types import Episode, Group, Suite, Task
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -80,15 +80,11 @@ class TaskSampler:
         """
         if self._cfg.grpo.task_sampling == "uniform":
             return {}
-        rewards: dict[int, list[float]] = {}
+        groups: dict[int, list[Episode]] = {}
         for episode in episodes:
-            group_rewards = rewards.setdefault(episode.group, [])
-            if episode.reward is not None:
-                group_rewards.append(episode.reward)
-        # Fewer than two rewards, because of INFRA episodes, cannot differ.
+            groups.setdefault(episode.group, []).append(episode)
         outcomes = [
-            (index, self._scheduled[index], len(set(each)) > 1 if len(each) > 1 else None)
-            for index, each in rewards.items()
+            (index, self._scheduled[index], self._is_mixed(each)) for index, each in groups.items()
         ]
         # All processes add the same counts, so their weights stay equal.
         recorded = [outcome for process in distributed.allgather(outcomes) for outcome in process]
@@ -112,6 +108,13 @@ class TaskSampler:
             "counts": {template: counts.tolist() for template, counts in self._counts.items()},
             "scheduled": [pair for process in scheduled for pair in process],
         }
+
+    def _is_mixed(self, episodes: Sequence[Episode]) -> bool | None:
+        """Return whether the rewards of a group differ in the objective; None if none can."""
+        group = Group(episodes[0].task, tuple(episodes))
+        rewards = learn.objective_rewards(group, self._cfg.grpo)
+        # Fewer than two rewards, because of INFRA episodes, cannot differ.
+        return not learn.has_equal_rewards(rewards) if len(rewards) > 1 else None
 
     def _shares(self) -> Float64Array:
         """Return the expected share of each name in the next groups."""
