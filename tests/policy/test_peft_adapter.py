@@ -17,7 +17,7 @@ from webagent_jax import config as config_module
 from webagent_jax import policy
 from webagent_jax.config import ConfigError, LoRAConfig, PolicyConfig, RunConfig
 from webagent_jax.evaluate import evaluate
-from webagent_jax.policy import hf, lora, peft_adapter, prompt_record
+from webagent_jax.policy import hf, lora, peft_adapter, prompt_record, weights
 from webagent_jax.policy.pretrained import PRETRAINED
 from webagent_jax.train import export
 
@@ -199,6 +199,61 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     write_base(base, config, dtype="bfloat16")
     assert policy.resolve_dir(adapter) not in (first_dir, second_dir)
     assert policy.checkpoint_dtype(adapter) == "bfloat16"
+
+
+def test_merged_directory_follows_tokenizer_files(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    (base / "chat_template.jinja").write_text("old")
+    assert (policy.resolve_dir(adapter) / "chat_template.jinja").read_text() == "old"
+    (base / "chat_template.jinja").write_text("new")
+    assert (policy.resolve_dir(adapter) / "chat_template.jinja").read_text() == "new"
+    (base / "generation_config.json").write_text("{}")
+    assert (policy.resolve_dir(adapter) / "generation_config.json").read_text() == "{}"
+
+
+def test_merged_directory_contains_tokenizer_of_adapter(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    for name in ("tokenizer.json", "chat_template.jinja", "generation_config.json"):
+        (base / name).write_text("base")
+    (adapter / "chat_template.jinja").write_text("adapter")
+    merged = policy.resolve_dir(adapter)  # a template alone is not a tokenizer
+    assert (merged / "chat_template.jinja").read_text() == "base"
+    (adapter / "tokenizer.json").write_text("adapter")
+    merged = policy.resolve_dir(adapter)
+    assert (merged / "tokenizer.json").read_text() == "adapter"
+    assert (merged / "chat_template.jinja").read_text() == "adapter"
+    assert (merged / "generation_config.json").read_text() == "base"
+    # A template in tokenizer_config.json must not have a file beside it, which would precede it.
+    (adapter / "chat_template.jinja").unlink()
+    (adapter / "tokenizer_config.json").write_text('{"chat_template": "adapter"}')
+    assert not (policy.resolve_dir(adapter) / "chat_template.jinja").exists()
+
+
+def test_adapter_of_imported_base_is_refused_with_its_fix(tmp_path):
+    config = CONFIGS["llama"]
+    params = write_base(tmp_path / "base", config)
+    imported, adapter = tmp_path / "imported", tmp_path / "adapter"
+    weights.import_weights(tmp_path / "base", imported)
+    write_adapter(adapter, config, random_adapters(params), imported)
+    with pytest.raises(ConfigError, match=f"export --input={imported} --output_dir=DIR\nThen set"):
+        policy.resolve_dir(adapter)
+
+
+def test_adapter_of_lm_head_is_not_trained(tmp_path):
+    config = CONFIGS["qwen2 untied"]
+    adapter = tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(policy.abstract_params(config)), "base")
+    file = adapter / "adapter_model.safetensors"
+    parts = {"A": np.ones((RANK, 24), np.float32), "B": np.ones((101, RANK), np.float32)}
+    head = {f"base_model.model.lm_head.lora_{part}.weight": x for part, x in parts.items()}
+    save_file(load_file(file) | head, file)
+    message = r"adapts lm_head.*lora\.create_new_adapter=True.*an adapter without lm_head"
+    with pytest.raises(ConfigError, match=message):
+        peft_adapter.load(adapter, config, scale=1.0)
 
 
 def test_adapter_with_config_of_its_base_is_merged(tmp_path):

@@ -10,6 +10,7 @@ import optax
 import pytest
 from safetensors.numpy import load_file
 
+from tests.adapters import merge_adapters
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
@@ -74,7 +75,7 @@ def lora_workdir(workdir, hf_dir, tmp_path):
     record = json.loads((workdir / "config.json").read_text())
     record["config"]["lora"] = {"rank": 2, "alpha": 8.0, "target_modules": ["q", "down"]}
     (tmp_path / "tuned" / "config.json").write_text(json.dumps(record))
-    return tmp_path / "tuned", lora.merge(lora.attach(lora.FrozenBase(params, 4.0), adapters))
+    return tmp_path / "tuned", merge_adapters(lora.attach(lora.FrozenBase(params, 4.0), adapters))
 
 
 def assert_params_close(a, b, tolerance=1e-6):

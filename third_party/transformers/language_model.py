@@ -42,7 +42,11 @@ def sample(model, request, slots, repeats):
             min_new_tokens=request["new_tokens"],
             max_new_tokens=request["new_tokens"],
             do_sample=True,
+            # The whole distribution; generation_config.json of the policy may restrict it.
+            temperature=1.0,
+            top_p=1.0,
             top_k=0,
+            repetition_penalty=1.0,
         )
 
     with torch.inference_mode():

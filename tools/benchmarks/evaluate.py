@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from tools.benchmarks import timing
 from webagent_jax import seeds
 from webagent_jax.config import EngineConfig, PolicyConfig, RolloutConfig, RunConfig, SuiteConfig
 from webagent_jax.policy.loading import initial_policy
@@ -22,23 +23,24 @@ _MAX_TURNS = 8
 
 
 def run(repeats: int, policy: str) -> Iterator[dict[str, Any]]:
-    """Yield the best run for each number of contexts, and the speedup.
+    """Yield the medians of the runs for each number of contexts, and the speedup.
 
     Args:
         repeats: number of runs for each number of contexts.
         policy: name or directory, as in `PolicyConfig.path`.
     """
-    best: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     for contexts in _CONTEXTS:
         cfg = _config(contexts, policy)
         with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as runtime:
             runtime.run(_jobs(runtime)[:contexts])  # warmup: compile programs and start browsers
             runs = [_measure(runtime, contexts) for _ in range(repeats)]
-        result = min(runs, key=lambda run: run["seconds"])
-        best[contexts] = result["seconds"]
+        result = timing.medians(runs)
+        seconds[contexts] = result["seconds"]
         yield {"name": f"evaluation, {contexts} at once"} | result
     first, last = _CONTEXTS[0], _CONTEXTS[-1]
-    yield {"name": f"{last} contexts against {first}", "times as fast": best[first] / best[last]}
+    speedup = seconds[first] / seconds[last]
+    yield {"name": f"{last} contexts against {first}", "times as fast": speedup}
 
 
 def _config(contexts: int, policy: str) -> RunConfig:
@@ -52,7 +54,7 @@ def _config(contexts: int, policy: str) -> RunConfig:
     )
 
 
-def _measure(runtime: RolloutRuntime, contexts: int) -> dict[str, Any]:
+def _measure(runtime: RolloutRuntime, contexts: int) -> dict[str, float]:
     jobs = _jobs(runtime)
     start = time.perf_counter()
     episodes = runtime.run(jobs)

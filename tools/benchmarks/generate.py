@@ -13,6 +13,7 @@ Baselines:
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import threading
 import time
@@ -71,7 +72,7 @@ def run(repeats: int, baseline_python: str) -> Iterator[dict[str, Any]]:
         )
     yield _static_result(static, tunix)
     for shape, trace in zip(_TRACES, traces, strict=True):
-        yield _trace_result(params, shape, trace, tunix if shape is _TRACES[-1] else {})
+        yield _trace_result(params, shape, trace, repeats, tunix if shape is _TRACES[-1] else {})
 
 
 # --- plain rows ----------------------------------------------------------------------------------
@@ -143,24 +144,23 @@ def _trace(shape: Shape) -> list[Turns]:
 
 
 def _trace_result(
-    params: policy.Params, shape: Shape, trace: Sequence[Turns], tunix: dict[str, Any]
+    params: policy.Params,
+    shape: Shape,
+    trace: Sequence[Turns],
+    repeats: int,
+    tunix: dict[str, Any],
 ) -> dict[str, Any]:
     tokens = sum(num_tokens for turns in trace for _, num_tokens in turns)
-    seconds, prefill_tokens, prompt_tokens = _run_trace(params, trace, shape.system - _TASK)
-    engine_rate = tokens / seconds
+    ours = timing.medians([_run_trace(params, trace, shape.system - _TASK) for _ in range(repeats)])
+    engine_rate = tokens / ours["seconds"]
     result: dict[str, Any] = {
         "name": f"generate: {len(trace)} episodes of {shape.turns} turns, system of {shape.system}",
-        "ours": {
-            "seconds": seconds,
-            "tokens_per_second": engine_rate,
-            "prompt_tokens": prompt_tokens,
-            "prefilled_tokens": prefill_tokens,
-        },
-        "prompt tokens / prefilled": prompt_tokens / prefill_tokens,
+        "ours": ours | {"tokens_per_second": engine_rate},
+        "prompt tokens / prefilled": ours["prompt_tokens"] / ours["prefilled_tokens"],
     }
-    if (static := _static_batches(params, trace)) is not None:
+    if (static := _static_batches(params, trace, repeats)) is not None:
         result["transformers"] = {"seconds": static, "tokens_per_second": tokens / static}
-        result["transformers / ours"] = static / seconds
+        result["transformers / ours"] = static / ours["seconds"]
     if tunix:
         agentic = tunix["agentic"]
         warm_rate = agentic["warm_tokens"] / agentic["warm_seconds"]
@@ -175,8 +175,8 @@ def _trace_result(
 
 def _run_trace(
     params: policy.Params, trace: Sequence[Turns], prefix_tokens: int
-) -> tuple[float, int, int]:
-    """Return seconds, prefill tokens and prompt tokens of our engine.
+) -> dict[str, float]:
+    """Return seconds, prompt tokens and prefilled tokens of one run of our engine, a new one.
 
     Args:
         params: params of the policy.
@@ -206,11 +206,15 @@ def _run_trace(
             thread.join()
         seconds = time.perf_counter() - start
         stats = engine.stats()
-    return seconds, stats.prefilled_tokens, stats.prompt_tokens
+    return {
+        "seconds": seconds,
+        "prompt_tokens": stats.prompt_tokens,
+        "prefilled_tokens": stats.prefilled_tokens,
+    }
 
 
-def _static_batches(params: policy.Params, trace: Sequence[Turns]) -> float | None:
-    """Return the seconds of transformers; None if it or torch is not installed."""
+def _static_batches(params: policy.Params, trace: Sequence[Turns], repeats: int) -> float | None:
+    """Return the median seconds of transformers; None if it or torch is not installed."""
     try:
         import torch
         import transformers
@@ -219,25 +223,40 @@ def _static_batches(params: policy.Params, trace: Sequence[Turns]) -> float | No
     with tempfile.TemporaryDirectory() as directory:
         policy.save_hf(directory, baseline.MODEL, params)
         model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    turns = len(trace[0])
-    start = time.perf_counter()
-    for number in range(turns):
-        for first in range(0, len(trace), _SLOTS):
-            batch = [episode[number] for episode in trace[first : first + _SLOTS]]
-            longest = max(len(prompt) for prompt, _ in batch)
-            ids = np.zeros((len(batch), longest), np.int64)
-            mask = np.zeros_like(ids)
-            for row, (prompt, _) in enumerate(batch):
-                ids[row, longest - len(prompt) :] = prompt
-                mask[row, longest - len(prompt) :] = 1
-            num_tokens = max(num_tokens for _, num_tokens in batch)
-            with torch.no_grad():
-                model.generate(
-                    torch.from_numpy(ids),
-                    attention_mask=torch.from_numpy(mask),
-                    do_sample=True,
-                    max_new_tokens=num_tokens,
-                    min_new_tokens=num_tokens,
-                    pad_token_id=0,
-                )
-    return time.perf_counter() - start
+
+    def generate(batch: Turns) -> None:
+        longest = max(len(prompt) for prompt, _ in batch)
+        ids = np.zeros((len(batch), longest), np.int64)
+        mask = np.zeros_like(ids)
+        for row, (prompt, _) in enumerate(batch):
+            ids[row, longest - len(prompt) :] = prompt
+            mask[row, longest - len(prompt) :] = 1
+        num_tokens = max(num_tokens for _, num_tokens in batch)
+        with torch.no_grad():
+            model.generate(
+                torch.from_numpy(ids),
+                attention_mask=torch.from_numpy(mask),
+                do_sample=True,
+                # The whole distribution, as our engine samples; the default of top_k is 50.
+                temperature=1.0,
+                top_p=1.0,
+                top_k=0,
+                repetition_penalty=1.0,
+                max_new_tokens=num_tokens,
+                min_new_tokens=num_tokens,
+                pad_token_id=0,
+            )
+
+    batches = [
+        [episode[number] for episode in trace[first : first + _SLOTS]]
+        for number in range(len(trace[0]))
+        for first in range(0, len(trace), _SLOTS)
+    ]
+    generate(batches[0])  # warmup
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for batch in batches:
+            generate(batch)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

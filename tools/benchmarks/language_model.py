@@ -25,7 +25,7 @@ from tools.benchmarks.episodes import Shape, branches
 from webagent_jax import learn, policy
 from webagent_jax.config import ConfigError, GRPOConfig, OptimizerConfig
 from webagent_jax.inference import Engine, kv_cache
-from webagent_jax.policy import ModelConfig, Params, flops, lora, matmul
+from webagent_jax.policy import ModelConfig, Params, flops, lora, matmul, weights
 from webagent_jax.types import Completion, ForestRows, IntArray
 
 _ROW_TOKENS = 512
@@ -53,7 +53,7 @@ def run(
     Raises:
         ConfigError: the folder does not contain one .gguf file.
     """
-    config, params = policy.load_hf(policy_path)
+    config, params = weights.load(policy_path)
     rows = _rows(config)
     request = {
         "policy": str(policy.resolve_dir(policy_path)),

@@ -8,10 +8,10 @@ but without browsers. The completions with and without draft tokens are compared
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from webagent_jax.agent import ChatTokenizer
 from webagent_jax.config import ConfigError
 from webagent_jax.inference import Engine
 from webagent_jax.logged_episodes import read_logs
-from webagent_jax.policy import ModelConfig, Params, matmul
+from webagent_jax.policy import ModelConfig, Params, matmul, weights
 from webagent_jax.types import Completion, Episode
 
 _NUM_EPISODES = {1: 4, 16: 24}  # by slots: one slot is slow
@@ -43,7 +43,7 @@ def run(repeats: int, policy_path: str, episodes: str) -> Iterator[dict[str, Any
     """
     if not episodes:
         raise ConfigError("this benchmark replays episodes: set --episodes to a train grpo workdir")
-    config, params = policy.load_hf(policy_path)
+    config, params = weights.load(policy_path)
     if matmul.is_supported():
         config = replace(config, matmul_dtype="bfloat16")
     stop_ids = ChatTokenizer(policy.resolve_dir(policy_path)).stop_ids
@@ -62,35 +62,28 @@ def _compare(
     repeats: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of one number of slots."""
-    turns = [turn for episode in episodes for turn in episode.turns]
-    limit = max(len(turn.completion.token_ids) for turn in turns)
-    max_model_len = max(len(turn.prompt_ids) for turn in turns) + limit
     expected: list[Completion] = []
     seconds_without = 0.0
     for num_tokens in (0, *_NUM_SPECULATIVE_TOKENS):
-        with Engine(
-            config,
-            params,
-            slots=slots,
-            max_model_len=max_model_len,
-            num_speculative_tokens=num_tokens,
-        ) as engine:
-            engine.warmup()
-            runs: list[list[Completion]] = []
-            sample = partial(_sample, engine, episodes, runs, stop_ids=stop_ids, limit=limit)
-            seconds = timing.seconds(sample, repeats)
-            stats = engine.stats()
-        completions = runs[-1]
+        runs = []
+        for _ in range(1 + repeats):
+            measured, completions = _measure(
+                config,
+                params,
+                slots,
+                episodes,
+                stop_ids=stop_ids,
+                num_speculative_tokens=num_tokens,
+            )
+            runs.append(measured)
+        result = timing.medians(runs[1:])  # without the first run, which warms up
         if not num_tokens:
-            expected, seconds_without = completions, seconds
+            expected, seconds_without = completions, result["seconds"]
         yield {
             "name": f"{slots} slots, {num_tokens} draft tokens",
             "matmul_dtype": config.matmul_dtype,
-            "seconds": seconds,
-            "without drafts / with": seconds_without / seconds,
-            "sampled tokens per second": stats.sampled_tokens / len(runs) / seconds,
-            "tokens per slot and step": stats.acceptance_length,
-            "decode steps": stats.decode_steps / len(runs),
+            **result,
+            "without drafts / with": seconds_without / result["seconds"],
             "equal completions": sum(
                 np.array_equal(a.token_ids, b.token_ids)
                 for a, b in zip(completions, expected, strict=True)
@@ -99,29 +92,53 @@ def _compare(
         }
 
 
-def _sample(
-    engine: Engine,
+def _measure(
+    config: ModelConfig,
+    params: Params,
+    slots: int,
     episodes: Sequence[Episode],
-    runs: list[list[Completion]],
     *,
     stop_ids: tuple[int, ...],
-    limit: int,
-) -> None:
-    """Sample all turns of the episodes, each after the previous one, and add them to `runs`."""
-    engine.sleep()  # empties the prefix cache
-    engine.wake_up()
+    num_speculative_tokens: int,
+) -> tuple[dict[str, float], list[Completion]]:
+    """Sample all turns, each after the previous one of its episode, with a new engine.
 
-    def sample_turns(number: int) -> list[Completion]:
-        return [
-            engine.submit(
-                turn.prompt_ids,
-                max_new_tokens=limit,
-                seed=1_000 * number + index,
-                stop_ids=stop_ids,
-            ).result()
-            for index, turn in enumerate(episodes[number].turns)
-        ]
+    In a second run of an engine, the drafts would come from the same responses of the first run.
 
-    with ThreadPoolExecutor(len(episodes)) as threads:
-        by_episode = threads.map(sample_turns, range(len(episodes)))
-        runs.append([completion for completions in by_episode for completion in completions])
+    Returns:
+        Measured values by name, and the completions.
+    """
+    turns = [turn for episode in episodes for turn in episode.turns]
+    limit = max(len(turn.completion.token_ids) for turn in turns)
+    with Engine(
+        config,
+        params,
+        slots=slots,
+        max_model_len=max(len(turn.prompt_ids) for turn in turns) + limit,
+        num_speculative_tokens=num_speculative_tokens,
+    ) as engine:
+        engine.warmup()
+
+        def sample_turns(number: int) -> list[Completion]:
+            return [
+                engine.submit(
+                    turn.prompt_ids,
+                    max_new_tokens=limit,
+                    seed=1_000 * number + index,
+                    stop_ids=stop_ids,
+                ).result()
+                for index, turn in enumerate(episodes[number].turns)
+            ]
+
+        start = time.perf_counter()
+        with ThreadPoolExecutor(len(episodes)) as threads:
+            by_episode = list(threads.map(sample_turns, range(len(episodes))))
+        seconds = time.perf_counter() - start
+        stats = engine.stats()
+    measured = {
+        "seconds": seconds,
+        "sampled tokens per second": stats.sampled_tokens / seconds,
+        "tokens per slot and step": stats.acceptance_length,
+        "decode steps": stats.decode_steps,
+    }
+    return measured, [completion for completions in by_episode for completion in completions]

@@ -34,6 +34,11 @@ def milliseconds(run: Callable[[], Any], repeats: int) -> dict[str, float]:
     return spread(times)
 
 
+def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each value over runs with the same keys."""
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
 def spread(times: Sequence[float]) -> dict[str, float]:
     """Return median and 90th percentile."""
     return {"median": float(np.median(times)), "p90": float(np.percentile(times, 90))}

@@ -7,6 +7,7 @@ plain rows, alternately.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -94,8 +95,11 @@ def _compare_layouts(shape: Shape, row_tokens: int, repeats: int) -> dict[str, A
 def _one_row_per_turn(turns: Sequence[Branch]) -> ForestRows:
     """Return the usual layout: one row per turn, as long as the longest turn."""
     longest = max(len(turn.prompt_ids) + len(turn.response_ids) for turn in turns)
-    rows = [learn.pack_branches([turn], row_tokens=longest).rows for turn in turns]
-    return _concatenate(rows)
+    rows = _concatenate([learn.pack_branches([turn], row_tokens=longest).rows for turn in turns])
+    # Every target costs logits: `pack_branches` allocates more of them than one response has.
+    num_targets = 64 * math.ceil(max(len(turn.response_ids) for turn in turns) / 64)
+    names = ("target_indices", "loss_weights", "advantages", "behavior_logp", "prox_logp")
+    return replace(rows, **{name: getattr(rows, name)[:, :num_targets] for name in names})
 
 
 def _concatenate(parts: Sequence[ForestRows]) -> ForestRows:

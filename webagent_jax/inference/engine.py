@@ -474,14 +474,17 @@ class Engine:
         for sequence in self._scheduler.running_sequences:
             if sequence.request.is_canceled:
                 self._scheduler.release(sequence)
+                sequence.request.notify_canceled()
         if time.monotonic() > self._next_sweep:
             self._next_sweep = time.monotonic() + _IDLE_POLL_SECONDS
+            remaining: deque[Request | _Update] = deque()
             with self._condition:
-                self._queue = deque(
-                    item
-                    for item in self._queue
-                    if not (isinstance(item, Request) and item.is_canceled)
-                )
+                for item in self._queue:
+                    if isinstance(item, Request) and item.is_canceled:
+                        item.notify_canceled()
+                    else:
+                        remaining.append(item)
+                self._queue = remaining
 
     def _admit(self) -> None:
         """Assign slots and pages to waiting requests, in order of submission."""
@@ -495,7 +498,9 @@ class Engine:
                 if self._scheduler.running_sequences:
                     break
                 self._apply_weight_update(head)
-            elif not head.is_canceled:
+            elif head.is_canceled:
+                head.notify_canceled()
+            else:
                 # In order of submission: a request that does not fit blocks smaller ones behind it.
                 if not self._scheduler.admit(head):
                     break

@@ -156,6 +156,11 @@ class Request:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
+    def notify_canceled(self) -> None:
+        """Wake the threads that wait for the canceled future; call this once per request."""
+        # `cancel` alone does not wake `concurrent.futures.wait` and `as_completed`.
+        self.future.set_running_or_notify_cancel()
+
     @property
     def is_canceled(self) -> bool:
         """True if the caller has canceled the future."""

@@ -18,7 +18,15 @@ from jax.sharding import Mesh, Sharding
 from safetensors import SafetensorError, safe_open
 
 from webagent_jax.config import ConfigError, PolicyNotFoundError
-from webagent_jax.policy import hf_config, hf_tensors, hf_writer, hub, peft_adapter, sharding
+from webagent_jax.policy import (
+    hf_config,
+    hf_tensors,
+    hf_writer,
+    hub,
+    lora,
+    peft_adapter,
+    sharding,
+)
 from webagent_jax.policy.attention import resolve_implementation
 from webagent_jax.policy.hf_tensors import ParamMapping, Slices, Weight
 from webagent_jax.policy.pretrained import PRETRAINED, imported_dir, merged_dir, pretrained_dir
@@ -199,7 +207,8 @@ def save_hf(
     """Write a Hugging Face directory that `load_hf` and `transformers` can read.
 
     Params that `load_hf` read from tensors of this `dtype` are written back bit for bit. Host
-    memory contains one param at a time, and the tensors of one file.
+    memory contains one param at a time, and the tensors of one file. Attached adapters are merged
+    one projection at a time, because a merged copy of all may not fit the device.
 
     Args:
         path: directory to write.
@@ -213,7 +222,7 @@ def save_hf(
         config,
         dtype,
         lambda mapping: mapping.write(
-            np.asarray(_get_path(params, mapping.path)).astype(jnp.dtype(dtype))
+            np.asarray(_merged_param(params, mapping.path)).astype(jnp.dtype(dtype))
         ),
         file_bytes,
     )
@@ -293,6 +302,12 @@ def _read_param(
         return cache[key]
 
     return jax.make_array_from_callback(mapping.param_shape, param_sharding, read_shard)
+
+
+def _merged_param(params: Params, path: tuple[str, ...]) -> Any:
+    *parents, name = path
+    part = _get_path(params, tuple(parents))
+    return lora.merged_kernel(part) if name == "kernel" and lora.DOWN in part else part[name]
 
 
 def _get_path(tree: Any, path: tuple[str, ...]) -> Any:

@@ -9,7 +9,7 @@ wherever params are. The base alone is the reference policy of new adapters.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -84,21 +84,16 @@ def attach(base: FrozenBase | None, trainable: Any) -> Any:
         return trainable
     layers = dict(base.params["layers"])
     for name, adapter in trainable["layers"].items():
-        # New dicts, so the base stays unchanged. B includes the scale, so `merge` needs none.
+        # New dicts, so the base stays unchanged. B includes the scale, so `merged_kernel` has none.
         layers[name] = {**layers[name], DOWN: adapter[DOWN], UP: base.scale * adapter[UP]}
     return {**base.params, "layers": layers}
 
 
-def merge(params: Any) -> Any:
-    """Return plain params of the same function, with the adapters merged: W + A B."""
-    layers = {}
-    for name, part in params["layers"].items():
-        layers[name] = {key: x for key, x in part.items() if key not in (DOWN, UP)}
-        if DOWN in part:
-            # vmap over the layers; tensordot contracts the rank.
-            product = jax.vmap(lambda down, up: jnp.tensordot(down, up, 1))
-            layers[name]["kernel"] = part["kernel"] + product(part[DOWN], part[UP])
-    return {**params, "layers": layers}
+def merged_kernel(projection: Mapping[str, Array]) -> Array:
+    """Return the kernel of a projection with its adapter merged: W + A B, for all layers."""
+    # vmap over the layers; tensordot contracts the rank.
+    product = jax.vmap(lambda down, up: jnp.tensordot(down, up, 1))
+    return projection["kernel"] + product(projection[DOWN], projection[UP])
 
 
 def num_input_axes(projection: str) -> int:

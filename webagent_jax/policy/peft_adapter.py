@@ -103,15 +103,11 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
     if not files:
         raise ConfigError(
             f"{base} contains no *.safetensors to merge {adapter} into.\n"
-            f"Write a Hugging Face directory: webagent export --input={base}"
+            f"Write a Hugging Face directory: webagent export --input={base} --output_dir=DIR\n"
+            f"Then set base_model_name_or_path in {adapter / CONFIG_FILE} to DIR."
         )
-    # Config and tokenizer; the index of a sharded base remains valid, since file names are kept.
     destination.mkdir(parents=True)
-    for pattern in ("config.json", hf_tensors.INDEX_FILE, *TOKENIZER_FILES):
-        for file in base.glob(pattern):
-            shutil.copy(file, destination)
-    if (adapter / PROMPT_FILE).is_file():
-        shutil.copy(adapter / PROMPT_FILE, destination)
+    _copy_text_files(adapter, base, destination)
     for file in files:
         weights: dict[str, Weight] = load_file(file)
         for name, weight in weights.items():
@@ -143,10 +139,17 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
         scale: factor of A B of the tree; B is rescaled from the factor of the adapter.
 
     Raises:
-        ConfigError: the adapter is damaged, or does not fit the architecture.
+        ConfigError: the adapter is damaged, does not fit the architecture, or adapts lm_head.
     """
     factor = _scale(read_config(directory)) / scale
     tensors = {name: x.astype(np.float32) for name, x in _read_tensors(directory).items()}
+    # Trained adapters are those of the layers (`lora.init`).
+    if f"{_PREFIX}lm_head.lora_A.weight" in tensors:
+        raise ConfigError(
+            f"{directory} adapts lm_head, which cannot be trained: set "
+            "lora.create_new_adapter=True to train a new adapter on top of it, or use an adapter "
+            "without lm_head"
+        )
     layers = {}
     try:
         for mapping in hf_tensors.param_mappings(config):
@@ -172,6 +175,27 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
             directory, f"{directory}: the base has no module of the tensor {min(tensors)}"
         )
     return {"layers": layers}
+
+
+def _copy_text_files(adapter: Path, base: Path, destination: Path) -> None:
+    """Copy config and tokenizer of the base; files of the adapter's tokenizer replace them."""
+
+    def copy(source: Path, *patterns: str) -> None:
+        for pattern in patterns:
+            for file in source.glob(pattern):
+                shutil.copy(file, destination)
+
+    # The index of a sharded base remains valid, since file names are kept.
+    copy(base, "config.json", hf_tensors.INDEX_FILE, *TOKENIZER_FILES)
+    if not (adapter / "tokenizer.json").is_file():
+        copy(adapter, PROMPT_FILE)
+        return
+    options = adapter / "tokenizer_config.json"
+    if options.is_file() and '"chat_template"' in options.read_text(encoding="utf-8"):
+        # transformers would prefer the template files of the base to this option.
+        for file in destination.glob("chat_template*"):
+            file.unlink()
+    copy(adapter, *TOKENIZER_FILES)
 
 
 def _has_weights(directory: Path) -> bool:

@@ -17,7 +17,7 @@ import filelock
 
 from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import gguf_import, peft_adapter
-from webagent_jax.policy.hf_writer import PROMPT_FILE
+from webagent_jax.policy.hf_writer import TOKENIZER_FILES
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,22 @@ def imported_dir(file: Path) -> Path:
 def merged_dir(adapter: Path, base: Path) -> Path:
     """Return the Hugging Face directory of a base with an adapter merged; create it if needed.
 
-    The directory is in the cache; its name is a checksum of the adapter and the state of the base.
+    The directory is in the cache; its name is a checksum of the adapter, the tokenizer of the base
+    and the state of its other files.
 
     Raises:
         ConfigError: the adapter is not supported, or does not fit the base.
     """
-    state = hashlib.sha256(str(base.resolve()).encode())
-    for file in sorted([*adapter.glob("adapter_*"), *adapter.glob(PROMPT_FILE)]):
-        state.update(file.read_bytes())
+    state = hashlib.sha256()
+
+    def add_contents(directory: Path, *patterns: str) -> None:
+        for file in sorted({file for pattern in patterns for file in directory.glob(pattern)}):
+            content = file.read_bytes()
+            state.update(f"{file.name} {len(content)} ".encode() + content)
+
+    add_contents(adapter, "adapter_*", *TOKENIZER_FILES)
+    state.update(str(base.resolve()).encode())
+    add_contents(base, *TOKENIZER_FILES)
     # Weight files of a base are large: size and modification time identify them.
     for file in sorted([base / "config.json", *base.glob("*.safetensors")]):
         status = file.stat()

@@ -143,7 +143,7 @@ def _run_config(workdir: Path) -> RunConfig:
 def _trained_params(
     workdir: Path, run: RunConfig, step: int | None
 ) -> tuple[Path, ModelConfig, Params]:
-    """Return the directory of the frozen base, its config, and the params of a checkpoint."""
+    """Return the directory of the frozen base, its config, and the params with their adapters."""
     policy_dir = policy.resolve_dir(loading.frozen_base_path(run))
     mesh = weights.mesh_for(policy_dir)
     base = None
@@ -160,5 +160,4 @@ def _trained_params(
         trained = checkpoints.restore_params(
             weights.with_default_shardings(abstract_params, mesh), step
         )
-    # Without a base, attach and merge leave the params as they are.
-    return policy_dir, config, lora.merge(lora.attach(base, trained))
+    return policy_dir, config, lora.attach(base, trained)

@@ -239,10 +239,10 @@ class Learner:
         """
         params = self.state.params if trained is None else trained
         # Collective, so it precedes the branch on the process index.
-        merged = sharding.copy_to_each_process(lora.merge(lora.attach(self._base, params)))
+        attached = sharding.copy_to_each_process(lora.attach(self._base, params))
         adapters = sharding.copy_to_each_process(params) if self._base else None
         if distributed.process_index() == 0:
-            policy.save_hf(directory, self.model, merged)
+            policy.save_hf(directory, self.model, attached)
             export.copy_text_files(self._cfg, directory)
             if adapters is not None:
                 export.write_adapter(directory.with_name("adapter"), self._cfg, adapters)
