@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tools.results.behavior_cloning import decisions_and_success
 from tools.results.formatting import gain_over, in_three_columns, interval, table_of
 from tools.results.stored_runs import RUNS, Run, load_runs
+
+# Titles of the runs of M-GRPO from two epochs of BC, by folder.
+_SECOND_EPOCH_RL = {
+    "miniwob_reasons/grpo": "learning rate 3e-4, %",
+    "miniwob_reasons/grpo_learning_rate_2e-4": "learning rate 2e-4, %",
+}
 
 
 def miniwob() -> str:
@@ -33,17 +41,22 @@ def miniwob_rl() -> str:
 
 def miniwob_thoughts() -> str:
     """Return the table of BC with reasons in thoughts, against BC without, on the same episodes."""
-    return _compare("miniwob/bc_50tasks", "miniwob/bc_reasons", "with reasons, %")
+    return _compare("miniwob/bc_50tasks", {"miniwob/bc_reasons": "with reasons, %"})
 
 
 def miniwob_second_epoch() -> str:
     """Return the table of a second epoch of BC with reasons, against the first."""
-    return _compare("miniwob/bc_reasons", "miniwob/bc_reasons_more", "second epoch, %")
+    return _compare("miniwob/bc_reasons", {"miniwob/bc_reasons_more": "second epoch, %"})
 
 
 def miniwob_second_epoch_rl() -> str:
-    """Return the table of M-GRPO from two epochs of BC."""
-    return _compare("miniwob/bc_reasons_more", "miniwob_reasons/grpo", "M-GRPO, %")
+    """Return the table of M-GRPO from two epochs of BC, with two learning rates."""
+    return _compare("miniwob/bc_reasons_more", _SECOND_EPOCH_RL)
+
+
+def miniwob_second_epoch_rl_trained() -> str:
+    """Return the same table for further held-out episodes of the tasks that M-GRPO trains on."""
+    return _compare("miniwob/bc_reasons_more", _SECOND_EPOCH_RL, prefix="trained_")
 
 
 def miniwob_thoughts_tasks() -> str:
@@ -55,14 +68,29 @@ def miniwob_thoughts_tasks() -> str:
 
 def miniwob_second_thoughts() -> str:
     """Return the table of a second stage of BC with reasons, against the first without."""
-    return _compare("miniwob/bc_50tasks", "miniwob_second/bc_reasons", "with reasons, %")
+    return _compare("miniwob/bc_50tasks", {"miniwob_second/bc_reasons": "with reasons, %"})
 
 
-def _compare(baseline_path: str, candidate_path: str, label: str) -> str:
-    baseline, run = Run(RUNS / baseline_path), Run(RUNS / candidate_path)
+def _compare(baseline_path: str, titles: Mapping[str, str], prefix: str = "") -> str:
+    """Return the table of a run and of others on the same episodes, sampled and greedy.
+
+    Args:
+        baseline_path: folder of the run in docs/results/.
+        titles: titles of the others by folder; a folder without these evaluations is omitted.
+        prefix: beginning of the names of the evaluations.
+    """
+    baseline = Run(RUNS / baseline_path)
+    runs = {title: Run(RUNS / path) for path, title in titles.items()}
+    runs = {title: run for title, run in runs.items() if f"{prefix}greedy" in run.evals}
+    header = ["decoding", f"`{baseline.name}`, %"]
+    for title in runs:
+        header += [title, "difference, paired"]
     rows = []
     for decoding in ("sampled", "greedy"):
-        before, after = baseline.evals[decoding], run.evals[decoding]
-        rows.append([decoding, interval(before), interval(after), gain_over(before, after)])
-    header = ["decoding", f"`{baseline.name}`, %", label, "difference, paired"]
+        old = baseline.evals[prefix + decoding]
+        row = [decoding, interval(old)]
+        for run in runs.values():
+            new = run.evals[prefix + decoding]
+            row += [interval(new), gain_over(old, new)]
+        rows.append(row)
     return table_of(header, rows)

@@ -30,7 +30,7 @@ def main_results() -> dict[str, Evals]:
         },
         "SmolLM2-135M, six short MiniWoB++ tasks": _evals("miniwob_short/bc", "miniwob_short/grpo"),
         "SmolLM2-135M, 56 MiniWoB++ tasks": _evals(
-            "miniwob/bc_reasons_more", "miniwob_reasons/grpo"
+            "miniwob/bc_reasons_more", "miniwob_reasons/grpo_learning_rate_2e-4"
         ),
         "SmolLM2-135M, short tasks of five embedded sites": _evals(
             "arena_short/bc", "arena_short/grpo"
@@ -96,6 +96,11 @@ def groups_and_gains() -> str:
             "12 MiniWoB++ tasks after two epochs of BC, evaluated on 56",
             "miniwob/bc_reasons_more",
             "miniwob_reasons/grpo",
+        ),
+        (
+            "12 MiniWoB++ tasks after two epochs of BC, evaluated on 56",
+            "miniwob/bc_reasons_more",
+            "miniwob_reasons/grpo_learning_rate_2e-4",
         ),
         ("12 MiniWoB++ tasks, evaluated on 56", "miniwob_second/bc", "miniwob_second/grpo"),
         ("eight arena templates, seed 1", "arena_few_demos/bc", "arena_few_demos/grpo_seed1"),
