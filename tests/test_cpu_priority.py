@@ -28,7 +28,7 @@ def test_lower_priority_affects_only_thread_and_children() -> None:
     with ThreadPoolExecutor(1, initializer=cpu_priority.lower_priority) as executor:
         assert (
             executor.submit(lambda: niceness(threading.get_native_id())).result()
-            == initial_niceness + 5
+            == min(initial_niceness + 5, 19)
         )
         read_command = [
             sys.executable,

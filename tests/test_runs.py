@@ -241,7 +241,7 @@ def test_run_with_more_updates_continues_as_if_it_had_them_from_the_start(tmp_pa
     records = read_metrics(tmp_path / "continued" / "metrics.jsonl")
     assert [record["update"] for record in records] == [1, 2]
     assert run_metadata.read_config(tmp_path / "continued").grpo.updates == 2
-    with pytest.raises(ConfigError, match=r"completed 2 updates, more than grpo\.updates=1: raise"):
+    with pytest.raises(ConfigError, match=r"completed 2 updates, more than grpo\.updates=1: set"):
         train_grpo(one_update, tmp_path / "continued")
 
 
