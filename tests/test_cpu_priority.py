@@ -26,9 +26,8 @@ def niceness(thread: int) -> int:
 def test_lower_priority_affects_only_thread_and_children() -> None:
     initial_niceness = niceness(threading.get_native_id())
     with ThreadPoolExecutor(1, initializer=cpu_priority.lower_priority) as executor:
-        assert (
-            executor.submit(lambda: niceness(threading.get_native_id())).result()
-            == min(initial_niceness + 5, 19)
+        assert executor.submit(lambda: niceness(threading.get_native_id())).result() == min(
+            initial_niceness + 5, 19
         )
         read_command = [
             sys.executable,
