@@ -14,7 +14,8 @@ all tasks, sampled at temperature 1.
         --config.policy.path=runs/miniwob/bc/policy
 
 `:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes. Only sampled success on these
-tasks rises, and the other tasks lose (docs/results.md). The run in docs/lab_log.md has other tasks and another adapter.
+tasks rises, and the other tasks lose (docs/results.md). The run in docs/lab_log.md has other tasks
+and another adapter.
 
     webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
