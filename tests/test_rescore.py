@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 from absl import flags
 
+from tests.chat_server import ChatServer, Reply, serve_chat
 from tests.launchers import load_main
 from tests.suites.scripted_episodes import run_script
 from tests.suites.verified_package import VERIFIED_PYTHON, needs_package
 from tests.suites.webarena_sites import FakeSite, make_row, page_target
 from webagent_jax import rescore
 from webagent_jax.browser import BrowserPool
-from webagent_jax.config import BrowserConfig, ConfigError, RunConfig, SuiteConfig, WebArenaConfig
+from webagent_jax.config import (
+    BrowserConfig,
+    ConfigError,
+    JudgeConfig,
+    RunConfig,
+    SuiteConfig,
+    WebArenaConfig,
+)
 from webagent_jax.suites.webarena import WebArena, catalog, verified
 from webagent_jax.tracking import episode_log, run_metadata
 from webagent_jax.types import Episode, Outcome
@@ -103,6 +111,49 @@ def test_labels_correspond_by_number_in_webarena(tmp_path: Path) -> None:
     assert record["episodes"][3]["missing"] == {"lite-v2": "not in the label set"}
 
 
+@pytest.mark.parametrize(
+    ("attempted", "label", "is_same"),
+    [(303, 303, True), (7, 303, False), (None, 303, True), (303, None, True), (None, None, True)],
+)
+def test_labels_need_the_same_template(
+    tmp_path: Path, attempted: int | None, label: int | None, is_same: bool
+) -> None:
+    row = make_row(44, "gitlab", reference_answers={"must_include": ["1"]})
+    file, labels = (
+        write_file(tmp_path / f"{name}.json", [row | {"intent_template_id": template}])
+        for name, template in (("own", attempted), ("webarena", label))
+    )
+    run = write_run(tmp_path / "run", [make_episode(file, "44", "1", 1.0)], labels="lite-v2")
+    expected = (1.0, "") if is_same else (None, "not in the label set")
+    assert rescored(run, "original", test_file=labels) == [expected]
+
+
+def test_matching_rules_of_labels_can_be_set(tmp_path: Path) -> None:
+    row = make_row(0, "gitlab", reference_answers={"must_include": ["25"]})
+    file = write_file(tmp_path / "tasks.json", [row])
+    # WebArena-Lite compares words, WebArena parts of the text.
+    run = write_run(tmp_path / "run", [make_episode(file, "0", "It is 1255", 0.0)])
+    assert rescored(run, "original", test_file=file, matching_rules="lite") == [(0.0, "")]
+    assert rescored(run, "original", test_file=file, matching_rules="webarena") == [(1.0, "")]
+    with pytest.raises(ConfigError, match=r"matching_rules='exact' is not one of: lite, webarena"):
+        rescore.rescore(run, ["original"], {"matching_rules": "exact"})
+
+
+def test_command_has_option_of_matching_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = make_row(0, "gitlab", reference_answers={"must_include": ["25"]})
+    file = write_file(tmp_path / "tasks.json", [row])
+    episodes = [make_episode(file, "0", "It is 1255", 0.0)]
+    run = write_run(tmp_path / "run", episodes, test_file=file)
+    main = load_main("rescore")
+    monkeypatch.setattr(flags.FLAGS["labels"], "value", ["original"])
+    monkeypatch.setattr(flags.FLAGS["matching_rules"], "value", "webarena")
+    main(["rescore", str(run)])
+    record = json.loads((run / "rescore.json").read_bytes())
+    assert record["episodes"][0]["rewards"] == {"original of the run": 0.0, "original": 1.0}
+
+
 def test_labels_have_the_text_comparison_of_their_harness(tmp_path: Path) -> None:
     row = numbered(make_row(0, "gitlab", reference_answers={"must_include": ["25"]}), 500)
     file, v2_file = (write_file(tmp_path / name, [row]) for name in ("lite.json", "v2.json"))
@@ -168,6 +219,51 @@ def test_unknown_parts_leave_no_reward_unless_another_fails(tmp_path: Path) -> N
         episode = make_episode(file, name, answer, 1.0)
         run = write_run(tmp_path / f"run{index}", [episode], labels="lite-v2")
         assert rescored(run, "original", test_file=labels) == [expected]
+
+
+@pytest.fixture
+def judge_endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    with serve_chat(monkeypatch, '{"verdict": "correct"}') as server:
+        yield server
+
+
+def write_judged_run(tmp_path: Path, endpoint: ChatServer, *answers: str) -> tuple[Path, str]:
+    """Write a run with one episode per answer, and a file with fuzzy labels of its tasks."""
+    rows = [
+        make_row(i, "gitlab", reference_answers={"exact_match": "1"}) for i in range(len(answers))
+    ]
+    file = write_file(tmp_path / "tasks.json", rows)
+    fuzzy = [
+        make_row(i, "gitlab", reference_answers={"fuzzy_match": ["one"]})
+        for i in range(len(answers))
+    ]
+    episodes = [make_episode(file, str(i), answer, 0.0) for i, answer in enumerate(answers)]
+    judge = JudgeConfig(url=endpoint.url, model="tiny")
+    run = write_run(tmp_path / "run", episodes, labels="lite-v2", judge=judge)
+    return run, write_file(tmp_path / "judged.json", fuzzy)
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_wrong_judge_option_ends_rescore(
+    tmp_path: Path, judge_endpoint: ChatServer, status: int
+) -> None:
+    judge_endpoint.replies = [status]
+    run, file = write_judged_run(tmp_path, judge_endpoint, "1")
+    with pytest.raises(ConfigError, match=r"check suite\.webarena\.judge\.url, model and api_key"):
+        rescored(run, "original", test_file=file)
+
+
+def test_episode_with_failed_judge_is_not_scored(
+    tmp_path: Path, judge_endpoint: ChatServer
+) -> None:
+    def answer(body: Json) -> Reply:
+        return 400 if "a fault" in str(body) else '{"verdict": "correct"}'
+
+    judge_endpoint.answer = answer
+    run, file = write_judged_run(tmp_path, judge_endpoint, "1", "a fault", "one")
+    first, fault, last = rescored(run, "original", test_file=file)
+    assert first == last == (1.0, "")
+    assert fault[0] is None and fault[1].startswith("judge failed: the judge at http")
 
 
 def test_user_errors_name_the_fix(tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from webagent_jax.config import ConfigError, RunConfig, WebArenaConfig, WebArenaLabels
+from webagent_jax.config import (
+    ConfigError,
+    RunConfig,
+    WebArenaConfig,
+    WebArenaLabels,
+    from_config_dict,
+)
 from webagent_jax.report import tables
 from webagent_jax.suites.webarena import rescoring, verified
 from webagent_jax.suites.webarena.suite import make_judge, matching_rules
@@ -46,9 +52,9 @@ def rescore(
         overrides: values of options of `suite.webarena` in place of those of the run.
 
     Raises:
-        ConfigError: `run` is not an evaluation of the suite, or a label set is unknown or not
-            available.
-        InfraError: the scorer of WebArena-Verified, or the judge, fails.
+        ConfigError: `run` is not an evaluation of the suite, a label set is unknown or not
+            available, an override is not valid, or key, model or address of the judge is wrong.
+        InfraError: the scorer of WebArena-Verified fails.
     """
     unknown = [name for name in labels if name not in LABELS]
     if unknown or not labels:
@@ -56,7 +62,9 @@ def rescore(
     suite = _run_config(run).suite
     if suite.name != "webarena_lite" or suite.factory:
         raise ConfigError(f"{run} is a run of {suite.label}: only webarena_lite has label sets")
-    options = replace(suite.webarena, **(overrides or {}))
+    # Validates the overrides like options of a config.
+    values = {**dataclasses.asdict(suite.webarena), **(overrides or {})}
+    options = from_config_dict({"suite": {"webarena": values}}).suite.webarena
     journal = EpisodeJournal(run / "episodes", key=lambda e: (e.task.id, e.attempt))
     episodes = list(journal.load().values())
     if not episodes:

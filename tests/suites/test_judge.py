@@ -44,6 +44,8 @@ def make_judge(endpoint: ChatServer, **options: Any) -> EndpointJudge:
         ('"correct"', True),
         ("partially correct", False),
         ("INCORRECT", False),
+        ('```json\n{"verdict": "correct"}\n```', True),
+        ('\n```\n{"verdict": "incorrect"}\n```\n', False),
     ],
 )
 def test_same_meaning_parses_verdicts(endpoint: ChatServer, reply: str, expected: bool) -> None:
@@ -75,6 +77,9 @@ def test_unachievable_parses_verdicts(endpoint: ChatServer, verdict: str, expect
         '{"answer": "correct"}',
         '["correct"]',
         "[" * 99_999,
+        'Here:\n```json\n{"verdict": "correct"}\n```',
+        '```json\n{"verdict": "correct"}\n```\n```json\n{"verdict": "incorrect"}\n```',
+        '```json\n{"verdict": "correct"}',
         "true",
         "1",
         "null",

@@ -84,6 +84,17 @@ def test_missing_task_file_raises_error(tasks_path: str) -> None:
         read_catalog("/nowhere/tasks.json")
 
 
+def test_test_split_needs_no_training_file(tasks_path: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "train.json")
+    tasks = read_catalog(tasks_path, "0", train_file=missing)
+    assert tasks.names("test") == ("0",)
+    assert tasks.notes == (f"there is no training file {missing}: only the test split has tasks",)
+    with pytest.raises(ConfigError, match="train_file is empty or does not exist"):
+        tasks.names("train")
+    with pytest.raises(ConfigError, match=r"cannot read the task file .*train"):
+        catalog.read(WebArenaConfig(train_file=missing))
+
+
 def test_task_file_loads_from_package_without_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks_path: str
 ) -> None:

@@ -245,6 +245,22 @@ def test_joint_reset_waits_for_all_replicas() -> None:
     assert len(hooks.resets) == 4
 
 
+def test_joint_reset_uses_idle_machine() -> None:
+    hooks = FakeHooks()
+    pool = make_pool(
+        hooks, replicas=2, reset=hooks.reset, reset_group_key=lambda site, address: address[-1]
+    )
+    # After these episodes only the shared replica of reddit is in use, and both machines need a
+    # reset: the first one must wait for the reader.
+    with lease_threads(pool, READS_REDDIT, WRITES, WRITES) as (reader, *writers):
+        assert reader.has_lease() and all(writer.has_lease() for writer in writers)
+        for writer in writers:
+            writer.release()
+        with lease_threads(pool, READS) as (other,):
+            assert other.has_lease()
+            assert other.lease.addresses == {"gitlab": "http://gitlab-1"}
+
+
 def test_failed_joint_reset_releases_replicas() -> None:
     hooks = FakeHooks(reset_fails=True)
     pool = make_pool(hooks, reset=hooks.reset, reset_group_key=lambda *replica: "one server")

@@ -66,9 +66,23 @@ def test_agent_response_follows_rules(
     assert (response["error_details"] is None) == (status == "SUCCESS")
 
 
-def test_agent_response_of_an_agent_that_knows_the_format_is_unchanged() -> None:
-    own = {"task_type": "NAVIGATE", "status": "SUCCESS", "retrieved_data": None}
-    assert verified.agent_response(json.dumps(own), "RETRIEVE", "string") == own
+# Forms of a response that the package accepts.
+OWN_FORMATS = ("{}", "```json\n{}\n```", "```\n{}\n```", "Done:\n```json\n{}\n``` as asked")
+
+
+@pytest.mark.parametrize("form", OWN_FORMATS)
+@pytest.mark.parametrize("type_key", ["task_type", "performed_operation"])
+def test_agent_response_of_an_agent_that_knows_the_format_is_unchanged(
+    type_key: str, form: str
+) -> None:
+    own = {type_key: "NAVIGATE", "status": "SUCCESS", "retrieved_data": None}
+    message = form.replace("{}", json.dumps(own))
+    assert verified.agent_response(message, "RETRIEVE", "string") == own
+
+
+def test_agent_response_reads_items_in_code_block() -> None:
+    response = verified.agent_response('```json\n["a, b", "c"]\n```', "RETRIEVE", "string")
+    assert response["retrieved_data"] == ["a, b", "c"]
 
 
 def test_har_file_has_required_fields() -> None:
@@ -168,7 +182,7 @@ def package_config(**options: Any) -> WebArenaConfig:
     [
         ("verified", 812, "3 tasks (699, 700, 811) cannot be passed, and 10 tasks"),
         ("hard", 258, ""),
-        ("lite-verified", 165, "1 tasks (811) cannot be passed, and 1 tasks (762) pay"),
+        ("lite-verified", 165, "1 tasks (811) cannot be passed, and 1 tasks (762) reward"),
     ],
 )
 def test_splits_have_published_sizes(split: Any, size: int, note: str) -> None:
@@ -193,6 +207,18 @@ def start_page_entry(url: str) -> dict[str, Any]:
         },
         "response": {"status": 200, "redirectURL": "", "headers": [], "cookies": [], "content": {}},
     }
+
+
+@needs_package
+def test_package_scores_own_formats_of_response() -> None:
+    requests = []
+    for form in OWN_FORMATS:
+        for type_key in ("task_type", "performed_operation"):
+            own = {type_key: "RETRIEVE", "status": "SUCCESS", "retrieved_data": [1]}
+            message = form.replace("{}", json.dumps(own))
+            response = verified.agent_response(message, "RETRIEVE", "number")
+            requests.append(verified.ScoreRequest(205, {"gitlab": "http://x"}, response, None))
+    assert [verdict.score for verdict in verified.score(VERIFIED_PYTHON, requests)] == [1.0] * 8
 
 
 @needs_package

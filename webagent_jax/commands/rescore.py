@@ -1,13 +1,15 @@
-"""Score the stored episodes of an evaluation under other labels of WebArena, without a browser.
+r"""Score the stored episodes of an evaluation under other labels of WebArena, without a browser.
 
 webagent rescore runs/eval --labels=verified
 webagent rescore runs/eval --labels=verified,lite-v2 --lite_v2_file=tasks/test.raw.json
+webagent rescore runs/eval --labels=original --test_file=package:webarena/test.raw.json \
+    --matching_rules=webarena
 
 Prints one table with the success rate under each label set and the tasks whose verdict differs, and
 writes rescore.json. Label sets: original, verified, lite-v2 (docs/webarena.md). Labels that check
 requests or the final address need episodes with network logs: evaluate with
 --config.suite.webarena.keep_network_logs=True, or with --config.suite.webarena.labels=verified.
-The label set of the run is scored again if --labels lists it and a flag below changes its file.
+The label set of the run is scored again if --labels lists it and a flag below changes an option.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _OPTIONS = {
         "verified_python": "Python interpreter with webarena-verified installed",
         "lite_v2_file": "test.raw.json of WebArena-Lite-v2",
         "test_file": "Task file with the original labels",
+        "matching_rules": "Text comparison of the original labels, lite or webarena",
     }.items()
 }
 

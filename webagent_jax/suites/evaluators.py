@@ -41,6 +41,10 @@ from webagent_jax.suites.task_file import UNACHIEVABLE, needs_judge, parse_call
 from webagent_jax.types import InfraError, Task
 
 
+class NoJudgeError(ConfigError):
+    """A task needs a judge, and there is none."""
+
+
 class SiteState(Protocol):
     """Live sites after an episode, accessed through one page, which `goto` changes.
 
@@ -86,7 +90,8 @@ def score(
 
     Raises:
         InfraError: browser, site or judge failed.
-        ConfigError: the task has no evaluator, or needs a judge and there is none.
+        NoJudgeError: the task needs a judge and there is none.
+        ConfigError: the task has no evaluator, or key, model or address of the judge is wrong.
     """
     if not task.eval:
         raise ConfigError(f"{task.id} has no eval in its file: add one to score the task")
@@ -183,7 +188,7 @@ def _fuzzy_match(context: _EvalContext, contents: str | Sequence[str], text: str
     if contents == UNACHIEVABLE and exact_match(UNACHIEVABLE, text, context.rules):
         return True
     if judge is None:
-        raise ConfigError(f"{task.id} needs a judge: set suite.webarena.judge.url, or exclude it")
+        raise NoJudgeError(f"{task.id} needs a judge: set suite.webarena.judge.url, or exclude it")
     if contents == UNACHIEVABLE:
         # 2. An answer without N/A may give the reason why the task cannot be done.
         return judge.unachievable(task.intent, task.eval["string_note"], text)

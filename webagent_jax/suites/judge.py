@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from webagent_jax.types import InfraError
 ANSWER_VERDICTS = ("correct", "partially correct", "incorrect")
 REASON_VERDICTS = ("same", "different")
 _POSITIVE_VERDICTS = ("correct", "same")
+_FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)  # code block around a response
 _SETTING_STATUSES = (401, 404)  # wrong key, or wrong address or model
 
 # Texts from outside are quoted as JSON, because a policy in training can learn answers that a judge
@@ -208,6 +210,8 @@ class EndpointJudge:
 def read_verdict(response: str, allowed_verdicts: Sequence[str]) -> str:
     """Return the verdict in a response: {"verdict": ...}, or the verdict alone in any case.
 
+    Models without support for JSON schemas may put the JSON into a code block.
+
     Args:
         response: text of the response.
         allowed_verdicts: allowed verdicts, in lower case.
@@ -216,11 +220,13 @@ def read_verdict(response: str, allowed_verdicts: Sequence[str]) -> str:
         TransientError: any other text. A search would find "correct" in "incorrect" and in "not
             correct".
     """
+    fence = _FENCE.fullmatch(response.strip())
+    text = fence[1] if fence else response
     try:
-        value = json.loads(response)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        # Models without support for JSON schemas may respond with the verdict alone.
-        value = response
+        # These models may also respond with the verdict alone.
+        value = text
     verdict = value.get("verdict") if isinstance(value, dict) else value
     word = str(verdict).strip().strip("\"'.").lower()
     if word not in allowed_verdicts:

@@ -263,7 +263,7 @@ def _webarena_id(row: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of the task among WebArena's 812, which all label sets refer to.
 
     WebArena-Lite and its successor number their tasks anew and keep the old number. A file of other
-    tasks has numbers too, which mean nothing; `rescoring` compares sites as well.
+    tasks has numbers too, which mean nothing; `rescoring` also compares sites and templates.
     """
     number = row.get("old_task_id", row.get("task_id"))
     return {"webarena_id": number} if isinstance(number, int) else {}

@@ -15,7 +15,8 @@ import pytest
 
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, InfinityConfig, ObservationFormat
-from webagent_jax.suites.infinity import Infinity
+from webagent_jax.suites.infinity import Infinity, catalog
+from webagent_jax.suites.infinity.exclusions import AUDITED_APPS
 
 SHARED = Path(__file__).parents[4] / "shared" / "third_party" / "webarena-infinity"
 
@@ -51,6 +52,12 @@ def verify(server_url):
     state = requests.get(f"{{server_url}}/api/state").json()
     return {condition}, "the verdict"
 """
+
+
+@pytest.fixture(autouse=True)
+def test_apps_are_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    apps = (*AUDITED_APPS, "calendar", "mail", "notes")
+    monkeypatch.setattr(catalog, "AUDITED_APPS", apps)
 
 
 @pytest.fixture

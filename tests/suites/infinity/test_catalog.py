@@ -69,6 +69,13 @@ def test_excluded_tasks_are_in_no_split(tmp_path: Path, monkeypatch: pytest.Monk
         assert not excluded.keys() & (splits["train"].keys() | splits["test"].keys())
 
 
+def test_apps_without_audit_are_left_out(tmp_path: Path) -> None:
+    config = write_checkout(tmp_path, {"mail": 2, "notes": 2, "paypal-my-wallet": 2})
+    assert {task.sites for task in catalog.read_all(config.path)} == {("mail",), ("notes",)}
+    with pytest.raises(ConfigError, match="no audited app or task 'paypal-my-wallet'"):
+        catalog.read(config, ["paypal-my-wallet"])
+
+
 def test_tasks_filter_by_app_name_and_difficulty(tmp_path: Path) -> None:
     config = write_checkout(tmp_path, {"mail": 3, "notes": 3, "calendar": 3})
     assert {task.sites for task in catalog.read(config, ["notes"])["train"].values()} == {
@@ -88,8 +95,8 @@ def test_tasks_filter_by_app_name_and_difficulty(tmp_path: Path) -> None:
     [
         ({"path": ""}, [], "must be a checkout of WebArena-Infinity"),
         ({"path": "/no/such"}, [], "path='/no/such' must be a checkout"),
-        ({"test_apps": ("male",)}, [], "test_apps: no app or task 'male'.*did you mean: mail"),
-        ({}, ["notes/real_9"], "suite.tasks: no app or task 'notes/real_9'.*did you mean: notes/"),
+        ({"test_apps": ("male",)}, [], "test_apps: no audited app or task 'male'.*mean: mail"),
+        ({}, ["notes/real_9"], "no audited app or task 'notes/real_9'.*did you mean: notes/"),
     ],
 )
 def test_invalid_option_raises_config_error(tmp_path: Path, options, names, message) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from webagent_jax.config import ConfigError, InfinityConfig
-from webagent_jax.suites.infinity.exclusions import EXCLUDED_TASKS
+from webagent_jax.suites.infinity.exclusions import AUDITED_APPS, EXCLUDED_TASKS
 from webagent_jax.suites.names import did_you_mean
 from webagent_jax.types import Split, Task
 
@@ -43,21 +43,21 @@ def read(config: InfinityConfig, names: Sequence[str] = ()) -> Mapping[Split, di
 
 
 def read_all(path: str) -> Iterator[Task]:
-    """Yield all tasks of a checkout, including those that the suite excludes.
+    """Yield all tasks of the audited apps of a checkout, including those that the suite excludes.
 
     `eval` of a task contains its difficulty and the path of its verifier.
 
     Raises:
         ConfigError: there is no checkout at the path, or a file of it is damaged.
     """
-    # Other folders of the checkout contain unfinished apps and manuals.
     files = sorted(Path(path).expanduser().glob("apps/*/real-tasks.json")) if path else []
-    if not files:
+    folders = [file.parent for file in files if file.parent.name in AUDITED_APPS]
+    if not folders:
         raise ConfigError(
             f"suite.infinity.path={path!r} must be a checkout of WebArena-Infinity, with "
             "apps/*/real-tasks.json: git clone https://github.com/web-arena-x/webarena-infinity"
         )
-    for folder in (file.parent for file in files):
+    for folder in folders:
         for kind in ("real-tasks", "function-tasks"):
             file = folder / f"{kind}.json"
             try:
@@ -120,5 +120,6 @@ def _check_name(name: str, valid_names: Sequence[str], option: str) -> None:
     """
     if name not in valid_names:
         raise ConfigError(
-            f"{option}: no app or task {name!r} in the checkout; {did_you_mean(name, valid_names)}"
+            f"{option}: no audited app or task {name!r} in the checkout; "
+            f"{did_you_mean(name, valid_names)}"
         )

@@ -1,8 +1,25 @@
-"""Tasks that the suite excludes, with the reason (commit 1ca77813 of WebArena-Infinity)."""
+"""Apps of the suite and tasks that it excludes (commit 1ca77813 of WebArena-Infinity)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+AUDITED_APPS = (
+    "elation-clinical-records",
+    "elation-patient-communication",
+    "elation-prescriptions",
+    "figma-text-and-typography",
+    "gitlab-plan-and-track",
+    "gmail",
+    "gmail-accounts-and-contacts",
+    "handshake-career-exploration",
+    "superhuman-general",
+)
+"""Apps that the suite reads.
+
+Other apps of a checkout may have verifiers that accept the initial state, or break under the
+content security policy. To add one, list it here, then run tools/audit_infinity.py and the tests.
+"""
 
 # Found by tools/audit_infinity.py.
 _SOLVED_AT_RESET = """

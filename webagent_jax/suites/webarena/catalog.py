@@ -39,7 +39,7 @@ class Catalog:
     """Tasks of each split by name, which is the task_id in the file."""
 
     splits: Mapping[Split, Mapping[str, Task]]
-    notes: tuple[str, ...]  # messages to users about skipped tasks
+    notes: tuple[str, ...]  # messages to users about skipped tasks and a missing training file
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Catalog:
         """Return the names of the tasks of a split.
 
         Raises:
-            ConfigError: the config names no file of the split.
+            ConfigError: the config names no file of the split, or the training file is missing.
         """
         return tuple(self._tasks_of(split))
 
@@ -70,14 +70,17 @@ class Catalog:
     def _tasks_of(self, split: Split) -> Mapping[str, Task]:
         if split not in self.splits:
             raise ConfigError(
-                f"suite.webarena.{split}_file is empty: set it to the task file of the {split} "
-                "split; see docs/webarena.md"
+                f"suite.webarena.{split}_file is empty or does not exist: set it to the task file "
+                f"of the {split} split; see docs/webarena.md"
             )
         return self.splits[split]
 
 
 def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
     """Read the task files of both splits.
+
+    With a test file, a training file that does not exist becomes a note, because an evaluation
+    needs none.
 
     Args:
         config: files, sites and judge.
@@ -95,11 +98,15 @@ def read(config: WebArenaConfig, names: Sequence[str] = ()) -> Catalog:
             " see docs/webarena.md"
         )
     _check_sites(config)
+    notes: list[str] = []
+    if len(file_names) == 2 and not _resolve_path(config.train_file).is_file():
+        notes.append(
+            f"there is no training file {file_names.pop('train')}: only the test split has tasks"
+        )
     # 1. Read the files and check all names over both splits: a name may be in one of them only.
     tasks_by_split = {split: _load(file, split, config) for split, file in file_names.items()}
     _check_names(names, set().union(*tasks_by_split.values()), ", ".join(file_names.values()))
     splits: dict[Split, Mapping[str, Task]] = {}
-    notes: list[str] = []
     for split, tasks in tasks_by_split.items():
         # 2. Select by name, and by site: every site of a task must be selected.
         selected = {

@@ -30,8 +30,7 @@ class Replica:
 
     def is_free(self, is_exclusive: bool) -> bool:
         """Return whether an episode can use it: a reader, or a writer if `is_exclusive`."""
-        # A reader that must reset the replica first needs it exclusively as well.
-        return not self.has_writer and not (self.num_readers and (is_exclusive or self.needs_reset))
+        return not self.has_writer and not (self.num_readers and is_exclusive)
 
 
 _ResetGroup = tuple[Replica, ...]
@@ -172,9 +171,7 @@ class ReplicaPool:
             return None
         selected = {}
         for site in sorted(waiter.sites):
-            free = [
-                r for r in self._replicas[site] if r.is_free(is_exclusive=site in waiter.writes)
-            ]
+            free = [r for r in self._replicas[site] if self._is_available(r, site in waiter.writes)]
             if not free:
                 return None
             # Prefer a replica without a reset, then the one with the fewest readers.
@@ -186,11 +183,14 @@ class ReplicaPool:
             site for site, r in selected.items() if site in waiter.writes or r.needs_reset
         }
         resets = {self._reset_groups[r] for r in selected.values() if r.needs_reset}
-        lease = ReplicaLease(selected, waiter.writes, exclusive_sites, resets)
-        return (
-            # Other replicas of the reset group must be unused too.
-            lease if all(r.is_free(is_exclusive=True) for r in lease.reset_only_replicas) else None
-        )
+        return ReplicaLease(selected, waiter.writes, exclusive_sites, resets)
+
+    def _is_available(self, replica: Replica, is_exclusive: bool) -> bool:
+        """Return whether an episode can use a replica now, after a reset if it needs one."""
+        if replica.needs_reset:
+            # The reset restores the complete group, so no episode may use any replica of it.
+            return all(r.is_free(is_exclusive=True) for r in self._reset_groups[replica])
+        return replica.is_free(is_exclusive)
 
     def _reset_and_probe(self, lease: ReplicaLease) -> None:
         for group in lease.reset_groups:

@@ -57,10 +57,15 @@ def label_tasks(config: WebArenaConfig) -> dict[int, Task]:
 def find_label(episode: Episode, tasks: Mapping[int, Task]) -> Task | None:
     """Return the task of a label set that an episode attempted; None if the set lacks it.
 
-    Files of other tasks may use the same numbers, so the sites must be the same too.
+    Files of other tasks may use the same numbers, so the sites must be the same too, and the
+    template if both files have it: WebArena-Lite-v2's has none.
     """
-    task = tasks.get(episode.task.eval.get("webarena_id", -1))
-    return task if task and set(task.sites) == set(episode.task.sites) else None
+    attempted = episode.task
+    task = tasks.get(attempted.eval.get("webarena_id", -1))
+    if task is None or set(task.sites) != set(attempted.sites):
+        return None
+    templates = {task.template, attempted.template} - {""}
+    return task if len(templates) < 2 else None
 
 
 def rescore_verified(python: str, pairs: Sequence[tuple[Episode, Task]]) -> list[Rescore]:
@@ -97,8 +102,8 @@ def rescore_webarena(
 ) -> Rescore:
     """Return the score of an episode under labels in the format of WebArena.
 
-    Evaluators that need the live site are skipped: if another part fails, so does the episode;
-    otherwise there is no reward.
+    Evaluators that need the live site, or whose judge is missing or fails, are skipped: if another
+    part fails, so does the episode; otherwise there is no reward.
 
     Args:
         episode: stored episode.
@@ -107,7 +112,7 @@ def rescore_webarena(
         judge: judge of fuzzy references; None if there is none.
 
     Raises:
-        InfraError: the judge fails.
+        ConfigError: key, model or address of the judge is wrong.
     """
     addresses, final_url = _stored_sites(episode)
     if addresses:
@@ -121,8 +126,10 @@ def rescore_webarena(
                 return Rescore(0.0)
         except NotStoredError as error:
             reasons.append(str(error))
-        except ConfigError:
+        except evaluators.NoJudgeError:
             reasons.append("no judge")
+        except InfraError as error:
+            reasons.append(f"judge failed: {error}")
     return Rescore(None, ", ".join(dict.fromkeys(reasons))) if reasons else Rescore(1.0)
 
 

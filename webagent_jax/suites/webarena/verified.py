@@ -65,6 +65,7 @@ _STATUS = re.compile(
     r"|PERMISSION_DENIED_ERROR|DATA_VALIDATION_ERROR)\b[:\s]*",
 )
 _LIST_ITEM_TYPES = ("string", "number", "currency", "location-name", "url")
+_FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)\n?```", re.DOTALL)  # as in the package
 _SEPARATOR = re.compile(r"\s*\n\s*|;\s*|,\s+")
 
 
@@ -198,8 +199,8 @@ def agent_response(answer: str | None, task_type: str, item_type: str) -> Json:
     """Return the message of an exit action in the response format of WebArena-Verified.
 
     The action grammar has a message and no fields, so the other fields follow from rules
-    (docs/webarena.md). A message that is a JSON object with `task_type` and `status` is returned
-    unchanged.
+    (docs/webarena.md). A JSON object with `status` and `task_type`, or `performed_operation` as in
+    older versions of the package, is returned unchanged.
 
     Args:
         answer: message of the exit action; None without one.
@@ -208,7 +209,11 @@ def agent_response(answer: str | None, task_type: str, item_type: str) -> Json:
     """
     message = (answer or "").strip()
     own_response = _parse_container(message)
-    if isinstance(own_response, dict) and own_response.keys() >= {"task_type", "status"}:
+    if (
+        isinstance(own_response, dict)
+        and "status" in own_response
+        and own_response.keys() & {"task_type", "performed_operation"}
+    ):
         return own_response
     status = _UNKNOWN_ERROR if answer is None else _SUCCESS
     if match := _STATUS.match(message):
@@ -237,10 +242,11 @@ def _retrieved_data(message: str, item_type: str) -> list[Any]:
 
 
 def _parse_container(text: str) -> dict[str, Any] | list[Any] | None:
-    """Return the JSON object or list that a text contains; None for anything else."""
+    """Return the JSON object or list of a text or its first code block; None for anything else."""
+    fence = _FENCE.search(text)
     try:
         # JSON may escape half of a surrogate pair, which the package cannot encode.
-        value = to_well_formed(json.loads(text))
+        value = to_well_formed(json.loads(fence[1] if fence else text))
     except (ValueError, RecursionError):  # thousands of brackets
         return None
     return value if isinstance(value, dict | list) else None
