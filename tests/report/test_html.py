@@ -173,6 +173,18 @@ def test_report_of_single_evaluation_shows_all_fields(workdir_copy: Path, tmp_pa
     assert 'id="trajectories"' not in page
 
 
+def test_report_names_split(workdir_copy: Path) -> None:
+    def text() -> str:
+        return html.render(run_loader.load_run(workdir_copy))
+
+    assert "Held-out episodes. Lines" in text()
+    path = workdir_copy / "config.json"
+    content = atomic_files.read_json(path) if path.exists() else {"config": {}, "commit": "0"}
+    content["config"]["eval"] = {"split": "train"}
+    atomic_files.write_json(path, content)
+    assert "Training episodes. Lines" in text() and "eld-out episodes" not in text()
+
+
 def test_missing_workdir_error_names_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         html.write_report(tmp_path / "nowhere")

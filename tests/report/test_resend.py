@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,21 @@ def test_other_policy_needs_no_policy_of_run(root: Path, tmp_path: Path) -> None
     with PromptSender(tiny) as sender, LocalServer(server.make_app(tmp_path, sender)) as site:
         assert send(site, [None, None], run="moved")[0] == 200
         assert not call(site, run="moved")[1]["is_policy_of_run"]
+
+
+def test_changed_weights_of_an_evaluation_are_noted(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "tiny", tmp_path / "run")
+    copy = shutil.copytree(policy.resolve_dir("webagent-tiny"), tmp_path / "copy")
+    content = json.loads((tmp_path / "run" / "config.json").read_text())
+    content["config"]["policy"]["path"] = str(copy)
+    atomic_files.write_json(tmp_path / "run" / "config.json", content)
+    record = tmp_path / "run" / "policy.json"
+    with PromptSender() as sender, LocalServer(server.make_app(tmp_path, sender)) as site:
+        # Copies have the same files with a later time.
+        os.utime(record, (0, 0))
+        assert call(site, run="run")[1]["note"] == ""
+        (copy / "config.json").write_text((copy / "config.json").read_text() + "\n")
+        assert "have changed since this evaluation" in call(site, run="run")[1]["note"]
 
 
 def test_stages_and_updates_use_the_policies_of_the_run(

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -18,6 +19,7 @@ from tests.report.test_html import Tags, write_curve
 from webagent_jax.config import ConfigError
 from webagent_jax.local_site import LocalServer
 from webagent_jax.report import run_list, server
+from webagent_jax.report.episode_pages import EpisodeIndex
 from webagent_jax.tracking import atomic_files, episode_log, metric_writers
 
 
@@ -66,6 +68,13 @@ def test_find_workdirs_omits_phases_and_policies(root: Path) -> None:
     names = [path.relative_to(root).as_posix() for path in run_list.find_workdirs(root)]
     assert names == ["first", "old", "second", "sweep/full run", "third"]
     assert run_list.find_workdirs(root / "first") == [root / "first"]
+
+
+def test_run_named_bc_hides_no_other_run(tmp_path: Path) -> None:
+    for name in ("bc", "grpo", "other"):
+        write_curve(tmp_path / name, {"seed": 0}, 0.1)
+    names = [path.name for path in run_list.find_workdirs(tmp_path)]
+    assert names == ["bc", "grpo", "other"]
 
 
 def test_run_that_just_started_is_listed(tmp_path: Path) -> None:
@@ -236,6 +245,25 @@ def test_message_is_replaced_by_report_at_its_fragment(
     page.close()
 
 
+def test_comparison_does_not_wait_for_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        write_curve(tmp_path / name, {"seed": 0}, 0.1)
+    is_released = threading.Event()
+    write = server.episode_pages.write
+
+    def slow_write(*args: Any) -> EpisodeIndex:
+        is_released.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(server.episode_pages, "write", slow_write)
+    with LocalServer(server.make_app(tmp_path)) as site:
+        assert fetch(site, "/runs/a/report.html")[0] == 503
+        assert "2 runs" in fetch(site, "/compare?run=a&run=b")[2]
+        is_released.set()
+
+
 def test_comparison_draws_runs_in_one_plot(site: LocalServer) -> None:
     _, _, body = fetch(site, "/compare?run=first&run=second&run=third")
     assert "3 runs" in body and "second, third" in body and "(2 runs)" in body
@@ -314,7 +342,9 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
     shutil.rmtree(workdir / "bc")  # drawing its curves is slow
     with LocalServer(server.make_app(tmp_path)) as site:
         fetch_report(site, "/runs/run/report.html")
-        tab.goto(f"{site.url}/runs/run/report.html#log=training")
+        tab.goto(f"{site.url}/runs/run/report.html")
+        tab.locator("[name=log]").focus()
+        tab.locator("[name=log]").select_option("training")
         expect(tab.locator("#count")).to_contain_text("16 episodes")
         tab.evaluate("document.body.dataset.same = 'true'")
         log = workdir / "grpo" / "episodes" / "update-00003.jsonl"
@@ -323,6 +353,7 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
         expect(tab.locator("#count")).to_contain_text("24 episodes", timeout=60_000)
         assert tab.evaluate("location.hash") == "#log=training"
         assert tab.evaluate("document.body.dataset.same") == "true"
+        assert tab.locator("[name=log]").input_value() == "training"
         plot = tab.locator("#training svg").first
         assert "over 41 updates" in str(plot.get_attribute("aria-label"))
         tab.locator("[name=log]").select_option("update-3")

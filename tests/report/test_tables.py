@@ -167,7 +167,7 @@ def test_comparison_without_common_tasks_raises_error() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "contains no evaluation"), ("{", "not valid JSON"), ("[1]", "is not an eval.json")],
+    [(None, "contains no evaluation"), ("{", "is not an eval"), ("[1]", "is not an eval.json")],
 )
 def test_invalid_eval_file_raises_error(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def load_runs(table: str) -> list[Run]:
 def store(workdir: Path, folder: Path) -> None:
     """Copy the small files of a training run or a quickstart to a folder.
 
-    An evaluation becomes one file, `folder` with the suffix .json.
+    An evaluation becomes one file, the name of `folder` followed by .json.
     """
     if (workdir / "eval.json").exists():
         evaluation = json.loads((workdir / "eval.json").read_text())
@@ -66,7 +67,7 @@ def store(workdir: Path, folder: Path) -> None:
         if "by_max_turns" in evaluation:
             stored["by_max_turns"] = evaluation["by_max_turns"]
         stored["turns"] = {task["task_id"]: task["turns"] for task in evaluation["tasks"]}
-        folder.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
+        folder.with_name(f"{folder.name}.json").write_text(json.dumps(stored, indent=1) + "\n")
         return
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((workdir / "config.json").read_text())
@@ -90,7 +91,12 @@ def store(workdir: Path, folder: Path) -> None:
 
 
 def small_evaluation(evaluation: Json) -> Json:
-    """Return the rates of an evaluation and the reward of each episode."""
+    """Return the rates of an evaluation and the reward of each task.
+
+    Exits if the tables cannot show the evaluation.
+    """
+    if any(task["attempt"] or task["reward"] is None for task in evaluation["tasks"]):
+        sys.exit("store an evaluation with one attempt of each task and without INFRA episodes")
     return {name: evaluation[name] for name in ("success_rate", "ci95", "n")} | {
         "by_site": {site: v["success_rate"] for site, v in evaluation["by_site"].items()},
         "rewards": {task["task_id"]: task["reward"] for task in evaluation["tasks"]},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from webagent_jax.config import ConfigError
-from webagent_jax.tracking import atomic_files, statistics
+from webagent_jax.tracking import statistics
 from webagent_jax.tracking.statistics import Interval
 
 Json = Mapping[str, Any]
@@ -49,7 +50,10 @@ def read(path: Path) -> Json:
     file = path / "eval.json" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError(f"{path} contains no evaluation: pass an eval.json or its directory")
-    record: Json = atomic_files.read_json(file)
+    try:
+        record: Json = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{file} is not an eval.json: {error}") from error
     if not isinstance(record, Mapping) or not record.keys() >= {"success_rate", "tasks"}:
         raise ConfigError(f"{file} is not an eval.json: success_rate or tasks is missing")
     return record

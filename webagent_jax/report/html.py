@@ -95,6 +95,7 @@ def render(
         scripts=(*_SCRIPTS, *(["live.js", "send.js"] if version else [])),
         version=version,
         run=run,
+        split="training" if run.config.get("eval", {}).get("split") == "train" else "held-out",
         episodes=episodes.num_episodes,
         audits=[entry for entry in episodes.audits if entry.num_scored],
         findings=audit.DESCRIPTIONS,

@@ -25,7 +25,7 @@ from webagent_jax.report import trajectories
 from webagent_jax.report.episode_pages import EpisodeLogFile
 from webagent_jax.report.run_list import ListedRun
 from webagent_jax.report.token_text import TokenDecoder
-from webagent_jax.tracking import episode_log
+from webagent_jax.tracking import atomic_files, episode_log
 
 if TYPE_CHECKING:
     from webagent_jax.endpoint import ChatEndpoint
@@ -395,15 +395,33 @@ def _own_policy(
         return dataclasses.replace(configured, kind="weights", path=str(folder))
 
     if log.update is None:
+        if log.id in ("bc", "grpo"):
+            return local(workdir / log.id / "policy"), ""
         # The config names the policy of all other evaluations.
-        is_trained = log.id in ("bc", "grpo")
-        return (local(workdir / log.id / "policy") if is_trained else configured), ""
+        note = "The weights have changed since this evaluation began."
+        return configured, note if _has_changed(configured, workdir / "policy.json") else ""
     for folder in (workdir / "grpo" / "policy", workdir / "policy"):
         if folder.is_dir():
             return local(folder), "This is the policy after training, not that of this update."
     initial = workdir / "bc" / "policy"
     policy = local(initial) if initial.is_dir() else configured
     return policy, "This is the policy before training, not that of this update."
+
+
+def _has_changed(policy: PolicyConfig, record: Path) -> bool:
+    """Return whether a local policy has other files than the policy.json of an evaluation."""
+    # Import on demand: the modules import JAX.
+    from webagent_jax.policy import hf, weights
+
+    # The error of a missing policy follows when it is loaded.
+    if policy.kind != "weights" or not record.exists() or not hf.is_policy_dir(policy.path):
+        return False
+    files = hf.resolve_dir(policy.path).rglob("*")
+    # A checksum reads all weights, so it is computed only if a file is newer.
+    if max(file.stat().st_mtime for file in files) <= record.stat().st_mtime:
+        return False
+    checksum: str = weights.checksum(policy.path)
+    return checksum != atomic_files.read_json(record)["sha256"]
 
 
 def _policy_name(policy: PolicyConfig) -> str:

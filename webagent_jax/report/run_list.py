@@ -16,13 +16,8 @@ from webagent_jax.report.run_loader import Run
 from webagent_jax.report.training_curves import Metric
 from webagent_jax.tracking import atomic_files
 
-_RESULT_FILES = (
-    "summary.json",
-    "eval.json",
-    "metrics.jsonl",
-    "bc/metrics.jsonl",
-    "grpo/metrics.jsonl",
-)
+# Not bc/metrics.jsonl: a folder of runs may contain one named bc. A quickstart has a config.json.
+_RESULT_FILES = ("summary.json", "eval.json", "metrics.jsonl")
 # The first of these metrics with two values is the sparkline of a run.
 _SPARKLINES = (("grpo", "reward"), ("bc", "validation/success"), ("bc", "loss"))
 _METRICS = {

@@ -35,7 +35,7 @@ from webagent_jax.local_site import LOCAL_HOSTS_ONLY, is_same_origin, make_serve
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
 from webagent_jax.report.resend import BusyError, PromptEdit, PromptSender, TurnId
 from webagent_jax.report.run_list import ListedRun
-from webagent_jax.report.training_curves import Metric, SeedGroup
+from webagent_jax.report.training_curves import SeedGroup
 from webagent_jax.types import InfraError
 
 # Minimum interval between two builds of the report of a run in progress. Builds take at most a
@@ -43,6 +43,8 @@ from webagent_jax.types import InfraError
 _MIN_REBUILD_SECONDS = 5.0
 _MAX_BUILD_SHARE = 0.2
 _FIRST_BUILD_SECONDS = 3.0  # time to wait for a first report before showing a message
+
+_DRAWING = threading.Lock()  # matplotlib has global settings
 
 _MAX_ERROR_CHARS = 500  # maximum length of an unexpected error
 _MAX_BODY_BYTES = 4_000_000  # maximum size of a request; longer prompts fit no model
@@ -87,7 +89,7 @@ class RunViewer:
         self._reports: dict[Path, _Report] = {}
         self._builds: dict[Path, Future[_Report]] = {}
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
-        # One thread, because matplotlib has global settings.
+        # One thread, so that the runs keep their cores.
         self._executor = ThreadPoolExecutor(1, "report", initializer=lower_priority)
 
     def list_runs(self) -> list[ListedRun]:
@@ -171,13 +173,14 @@ class RunViewer:
             for group in groups
         ]
         paper, other = training_curves.PAPER_METRICS, training_curves.OTHER_METRICS
-        curves = [
-            (title, self._executor.submit(_all_curves, groups, phase, metrics).result())
-            for title, phase, metrics in (
-                ("Training with M-GRPO", "grpo", (*paper, *other)),
-                ("Behavior cloning", "bc", (*other, *paper)),
-            )
-        ]
+        with _DRAWING:
+            curves = [
+                (title, training_curves.curves(groups, phase, metrics, first_required=False))
+                for title, phase, metrics in (
+                    ("Training with M-GRPO", "grpo", (*paper, *other)),
+                    ("Behavior cloning", "bc", (*other, *paper)),
+                )
+            ]
         return page.render(
             "compare.html.j2",
             styles=_STYLES,
@@ -355,15 +358,10 @@ def _build(listed: ListedRun) -> _Report:
     run = run_loader.load_run(listed.workdir)
     # The episodes first, so that the page never refers to files that do not exist.
     episodes = episode_pages.write(listed.workdir, run.logs, run.config)
-    text = html.render(run, episodes=episodes, version=listed.version)
+    with _DRAWING:
+        text = html.render(run, episodes=episodes, version=listed.version)
     end = time.monotonic()
     return _Report(listed.version, text, end, end - start)
-
-
-def _all_curves(
-    groups: Sequence[SeedGroup], phase: str, metrics: Sequence[Metric]
-) -> list[training_curves.Curve]:
-    return training_curves.curves(groups, phase, metrics, first_required=False)
 
 
 def _message(title: str, text: str, status: int, scripts: Sequence[str] = ()) -> Response:

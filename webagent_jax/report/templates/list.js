@@ -78,7 +78,9 @@ function showList(state) {
   const { elements } = byId("filters");
   for (const key of FILTERS) {
     const field = elements[key];
-    if (field && field !== document.activeElement) field.value = state[key] ?? "";
+    // Text that the reader is typing stays. A focused <select> may have been filled anew.
+    const isTyped = field === document.activeElement && field.tagName === "INPUT";
+    if (field && !isTyped) field.value = state[key] ?? "";
   }
   showFacets(state);
   byId("reset").hidden = Object.keys(list.state).length === 0;
