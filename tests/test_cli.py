@@ -321,6 +321,11 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("train bc --workdir=x --config.grpo.updates=y", "`webagent options grpo.updates` desc"),
         ("train bc --workdir=x --config.suite.name=wob", "is not one of: miniwob, arena"),
         ("train bc --workdir=x --config.grpo.group_size=1", "must be at least 2"),
+        ("train grpo --workdir=x --distributed", "found no job of Slurm, GKE or a TPU pod"),
+        (
+            "train grpo --workdir=x --coordinator_address=host --num_processes=2 --process_id=0",
+            "--coordinator_address=host must be HOST:PORT",
+        ),
         ("export --input=x", "--output_dir is missing"),
         ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
         ("list-tasks --suite=browsergym", "set --config.suite.name=browsergym instead"),

@@ -62,6 +62,11 @@ def test_unknown_option_error_lists_valid_options():
         ),
         ({"bc": {"optimizer": {"b2": 1.0}}}, "b2 must be at least 0 and below 1"),
         ({"bc": {"optimizer": {"weight_decay": -0.1}}}, "weight_decay must not be negative"),
+        (
+            {"grpo": {"optimizer": {"max_grad_norm": float("inf")}}},
+            "grpo.optimizer.max_grad_norm=inf must be finite",
+        ),
+        ({"guard": {"max_kl": float("nan")}}, "guard.max_kl=nan must be finite"),
         ({"lora": {"target_modules": ["q_proj"]}}, "target_modules must list some of: q, k, v, o"),
         ({"lora": {"target_modules": []}}, "target_modules must list some of: q, k, v, o"),
         (
@@ -94,8 +99,8 @@ def time_limits(values, *path):
             yield (*path, name)
 
 
-@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e7, -1.0])
-def test_time_limits_are_finite(seconds):
+@pytest.mark.parametrize("seconds", [1e7, -1.0])
+def test_time_limits_have_bounds(seconds):
     paths = set(time_limits(config.to_config_dict(RunConfig()).to_dict()))
     assert ("rollout", "episode_timeout") in paths
     # Checked only for policy.kind=openai, in tests/test_endpoint.py.

@@ -8,6 +8,7 @@ and rejects unknown options.
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -713,11 +714,15 @@ def _check(cfg: RunConfig) -> None:
         ),
         (
             cfg.grpo.sequence_layout == "turns"
-            or (cfg.grpo.policy_loss == "logp" and not cfg.is_off_policy),
+            or (
+                cfg.grpo.policy_loss == "logp"
+                and cfg.grpo.kl_reference == "initial"
+                and not cfg.is_off_policy
+            ),
             "grpo.sequence_layout=webagent_r1_release needs grpo.policy_loss=logp, "
-            "grpo.max_staleness=0, grpo.success_replay=False and engine.quantization=none: it "
-            "scores responses in a context that differs from that of sampling, so their ratio is "
-            "meaningless",
+            "grpo.kl_reference=initial, grpo.max_staleness=0, grpo.success_replay=False and "
+            "engine.quantization=none: it scores responses in a context that differs from that of "
+            "sampling, so their ratio is meaningless",
         ),
         (
             cfg.rollout.max_concurrent_episodes >= 1,
@@ -799,7 +804,7 @@ def _optimizer_rules(name: str, optimizer: OptimizerConfig) -> tuple[tuple[bool,
         (optimizer.weight_decay >= 0, f"{name}.weight_decay must not be negative; 0 disables it"),
         (
             optimizer.max_grad_norm > 0,
-            f"{name}.max_grad_norm must be above 0; inf disables clipping",
+            f"{name}.max_grad_norm must be above 0; 1e9 disables clipping",
         ),
     )
 
@@ -904,4 +909,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         return float(value)
     if type(value) is not hint:
         raise ConfigError(f"{path}={value!r} is not of type {hint.__name__}")
+    # config.json cannot contain infinity or NaN.
+    if hint is float and not math.isfinite(value):
+        raise ConfigError(f"{path}={value!r} must be finite")
     return value

@@ -63,19 +63,35 @@ def initialized() -> Iterator[None]:
                 "--coordinator_address needs --num_processes=N and --process_id=I, "
                 "with I from 0 to N - 1"
             )
+        if not _COORDINATOR_ADDRESS.value.rpartition(":")[2].isdecimal():
+            raise ConfigError(
+                f"--coordinator_address={_COORDINATOR_ADDRESS.value} must be HOST:PORT"
+            )
         options = {
             "coordinator_address": _COORDINATOR_ADDRESS.value,
             "num_processes": _NUM_PROCESSES.value,
             "process_id": _PROCESS_ID.value,
         }
     # After an error, JAX waits for the other processes before it exits, and they notice only then.
-    jax.distributed.initialize(
-        **options,
-        heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS,
-        shutdown_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS,
-    )
     try:
-        yield
+        jax.distributed.initialize(
+            **options,
+            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS,
+            shutdown_timeout_seconds=_HEARTBEAT_TIMEOUT_SECONDS,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"--distributed found no job of Slurm, GKE or a TPU pod ({error}): start one there, or "
+            "set --coordinator_address=HOST:PORT --num_processes=N --process_id=I"
+        ) from error
+    preempted: PreemptedError | None = None
+    try:
+        try:
+            yield
+        except PreemptedError as error:
+            preempted = error  # all processes stop after the same update
+        # Processes wait for their last episodes, some longer than `shutdown` waits for others.
+        barrier("end")
     except jax.errors.JaxRuntimeError as error:
         if device_memory.is_exhausted(error):
             raise  # a restart fails in the same way
@@ -87,11 +103,10 @@ def initialized() -> Iterator[None]:
         sys.stderr.flush()
         # A normal exit would wait for the failed processes.
         os._exit(1)
-    except PreemptedError:
-        # All processes stop after the same update. Process 0, the coordinator, must end last.
-        jax.distributed.shutdown()
-        raise
+    # Process 0, the coordinator, must end last.
     jax.distributed.shutdown()
+    if preempted is not None:
+        raise preempted
 
 
 def process_count() -> int:

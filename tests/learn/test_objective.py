@@ -14,7 +14,15 @@ from tests.learn import random_batches
 from tests.learn.random_batches import MAX_TOKENS, Batch, batches, make_batch
 from webagent_jax import learn
 from webagent_jax.config import ConfigError, GRPOConfig, RolloutConfig, RunConfig
-from webagent_jax.learn import BatchTotals, PolicyLossConfig, count_totals, has_signal, pack_groups
+from webagent_jax.learn import (
+    BatchTotals,
+    PolicyLossConfig,
+    count_totals,
+    has_signal,
+    make_layout,
+    minibatch_totals,
+    pack_groups,
+)
 from webagent_jax.train.batches import split_minibatches
 from webagent_jax.types import ForestRows, Group
 
@@ -288,6 +296,20 @@ def test_pack_groups_matches_golden_weights_and_advantages():
     }
 
 
+def test_batch_mean_is_that_of_all_minibatches_and_processes():
+    config = replace(PAPER_CONFIG, advantage_estimator="batch_mean")
+    # Two minibatches of one group each, on two processes.
+    groups = make_batch(
+        [[make_episode(reward, 2), make_episode(reward, 2)] for reward in (1, 0, 0, 0)]
+    ).groups
+    layout = make_layout(config, str)
+    counts = [count_totals([group], config, layout) for group in groups]
+    totals = minibatch_totals([counts[:2], counts[2:]])
+    assert [each.episodes for each in totals] == [4, 4]
+    rows = pack_groups(groups[:1], config, ROLLOUT, totals=totals[0]).rows
+    assert set(rows.advantages[rows.loss_weights > 0]) == {0.75}
+
+
 @pytest.mark.parametrize(("tasks", "count"), [(6, 4), (7, 3), (4, 4), (8, 2)])
 def test_minibatches_preserve_group_advantages(tasks, count):
     grpo = replace(PAPER_CONFIG, std_eps=0.0, tasks_per_update=tasks, minibatches=count)
@@ -436,9 +458,18 @@ def test_group_contribution_scales_with_full_size():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequence_layout": "webagent_r1_release"}, "policy_loss=logp, grpo.max_staleness=0"),
+        ({"sequence_layout": "webagent_r1_release"}, "policy_loss=logp, grpo.kl_reference=initial"),
         ({**RELEASE, "max_staleness": 1}, "max_staleness=0"),
         ({**RELEASE, "success_replay": True}, "success_replay=False"),
+        (
+            {
+                **RELEASE,
+                "advantage_estimator": "success",
+                "epochs": 2,
+                "kl_reference": "previous",
+            },
+            "kl_reference=initial",
+        ),
         ({**RELEASE, "step_advantage_weight": 0.5}, "step_advantage_weight needs"),
         ({"step_discount": 1.5}, "step_discount must be above 0 and at most 1"),
         ({"kl_reference": "previous"}, "kl_reference=previous needs several optimizer steps"),

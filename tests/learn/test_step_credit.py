@@ -43,6 +43,19 @@ def test_turn_toward_success_is_better_than_other_turns_on_its_page():
     assert advantages((1, [0, 1]), (0, [0, 2])) == [[0.25, 0.0], [-0.25, 0.0]]
 
 
+def test_pages_of_two_worlds_are_compared():
+    group = make_group((1, [0, 1]), (0, [0, 2]))
+    for world, episode in enumerate(group.episodes):
+        for turn in episode.turns:
+            url = f"http://shop.w{world}.localhost:8000/{turn.observation.text}"
+            object.__setattr__(turn.observation, "url", url)
+    gains = step_advantages(scored(group), discount=CFG.step_discount)
+    assert [each.tolist() for each in gains] == [[0.25, 0.0], [-0.25, 0.0]]
+    assert num_compared_turns(group.episodes) == num_compared_turns(
+        make_group((1, [0, 1]), (0, [0, 2])).episodes
+    )
+
+
 def test_failed_episode_gets_credit_for_its_right_turns():
     # Both go to page 1; there, one succeeds.
     assert advantages((1, [0, 1]), (0, [0, 1])) == [[0.0, 0.5], [0.0, -0.5]]

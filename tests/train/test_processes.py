@@ -123,21 +123,34 @@ def test_job_exits_and_resumes_after_process_death(single_process_workdir, tmp_p
     assert len(keys) == len(set(keys)) == 20
 
 
+def num_event_files(workdir: Path) -> int:
+    """Return the number of files of TensorBoard; a training creates one before its first update."""
+    return len(list((workdir / "tensorboard").glob("*")))
+
+
 def test_sigterm_of_one_process_stops_all_after_same_update(single_process_workdir, tmp_path):
     workdir = copy_episodes(single_process_workdir, tmp_path / "preempted")
-    processes = start_two_processes(workdir)
-    deadline = time.monotonic() + 10 * SECONDS_PER_MINUTE
-    while not (workdir / "metrics.jsonl").exists():
-        assert processes[0].poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    processes[1].send_signal(signal.SIGTERM)
-    results = [wait_for_exit(process, minutes=5) for process in processes]
-    update = len(read_metrics(workdir / "metrics.jsonl"))
-    assert update < 5, "the run ended before the signal"
-    assert max(int(path.name) for path in (workdir / "checkpoints").iterdir()) == update
-    for status, stderr in results:
-        assert status == 1
-        assert f"PreemptedError: stopped by SIGTERM after update {update}" in stderr
+    updates = []
+    # The second time, the signal arrives before the first update after the resume.
+    for is_resumed in (False, True):
+        num_files = num_event_files(workdir)
+        processes = start_two_processes(workdir)
+        deadline = time.monotonic() + 10 * SECONDS_PER_MINUTE
+        while num_event_files(workdir) == num_files or not (
+            is_resumed or (workdir / "metrics.jsonl").exists()
+        ):
+            assert processes[0].poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        processes[1].send_signal(signal.SIGTERM)
+        results = [wait_for_exit(process, minutes=5) for process in processes]
+        update = len(read_metrics(workdir / "metrics.jsonl"))
+        assert update < 5, "the run ended before the signal"
+        assert max(int(path.name) for path in (workdir / "checkpoints").iterdir()) == update
+        for status, stderr in results:
+            assert status == 1
+            assert f"PreemptedError: stopped by SIGTERM after update {update}" in stderr
+        updates.append(update)
+    assert updates[1] == updates[0] + 1
     for status, stderr in map(wait_for_exit, start_two_processes(workdir)):
         assert status == 0, stderr
     assert_equal_runs(workdir, single_process_workdir)

@@ -26,7 +26,7 @@ from webagent_jax.types import Episode, FloatArray, Group
 class BatchTotals(NamedTuple):
     """Counts over all groups of a batch.
 
-    They add up over processes: `BatchTotals(*np.sum(totals_of_all_processes, axis=0))`.
+    They add up over processes and minibatches, see `minibatch_totals`.
     """
 
     groups: float  # number of groups
@@ -34,6 +34,20 @@ class BatchTotals(NamedTuple):
     rewards: float  # sum of these rewards
     episodes: float  # number of episodes to train on
     tokens: float  # number of response tokens of these
+
+
+def minibatch_totals(process_totals: Sequence[Sequence[BatchTotals]]) -> list[BatchTotals]:
+    """Return the totals of each minibatch over all processes.
+
+    `scored` and `rewards`, which only the baseline `batch_mean` uses, are those of the whole batch.
+
+    Args:
+        process_totals: totals of the minibatches of each process.
+    """
+    totals = [BatchTotals(*each) for each in np.sum(process_totals, axis=0)]
+    scored = sum(each.scored for each in totals)
+    rewards = sum(each.rewards for each in totals)
+    return [each._replace(scored=scored, rewards=rewards) for each in totals]
 
 
 _TURN_LAYOUT = TurnLayout()

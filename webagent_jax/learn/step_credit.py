@@ -9,6 +9,7 @@ the group, as in GraphGPO (arXiv 2605.26684).
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ import numpy as np
 from webagent_jax.types import Episode, FloatArray, Turn
 
 State = tuple[str, str]
+_HOST = re.compile(r"^[a-z]+://[^/?#]*")
 """URL and text of a page; ("", "success") and ("", "failure") are the ends of episodes."""
 
 _SUCCESS: State = ("", "success")
@@ -71,8 +73,9 @@ def num_compared_turns(episodes: Sequence[Episode]) -> int:
 
 
 def _state(turn: Turn) -> State:
-    # Without the error of the last action: a refused action leads back to the same page.
-    return turn.observation.url, turn.observation.text
+    # Without the host: each attempt may have its own, of its world or of its replica. And without
+    # the error of the last action: a refused action leads back to the same page.
+    return _HOST.sub("//", turn.observation.url), turn.observation.text
 
 
 def _distances(paths: Sequence[Sequence[State]]) -> dict[State, int]:

@@ -232,8 +232,8 @@ def _train_on_batch(
     )
     # 2. Pack all before the first step: the proximal policy is the policy before the update.
     forests: list[learn.Forest] = []
-    for number, minibatch in enumerate(minibatches):
-        totals = learn.BatchTotals(*np.sum([process[number] for process in process_totals], axis=0))
+    all_totals = learn.minibatch_totals(process_totals)
+    for minibatch, totals in zip(minibatches, all_totals, strict=True):
         # The totals are equal on all processes: all skip the minibatch and its collective calls.
         if totals.episodes == 0:
             continue

@@ -201,7 +201,7 @@ class Learner:
 
     def needs_checkpoint(self, update: int, interval: int) -> bool:
         """Return whether to save this update: every `interval` updates, and after SIGTERM."""
-        self._is_preempted = self._preemption.has_arrived(update)
+        self._is_preempted = self._preemption.has_arrived()
         return self._is_preempted or update % interval == 0
 
     def stop_if_preempted(self, update: int) -> None:

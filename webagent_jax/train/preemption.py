@@ -20,6 +20,7 @@ class PreemptionNotice:
 
     def __init__(self) -> None:
         self._is_received = False
+        self._num_calls = 0
         self._previous_handler: Any = None
 
     def __enter__(self) -> Self:
@@ -37,12 +38,14 @@ class PreemptionNotice:
         """True if the signal arrived; always False in a job of several processes."""
         return self._is_received
 
-    def has_arrived(self, update: int) -> bool:
+    def has_arrived(self) -> bool:
         """Return whether to stop after this update; every process calls it after each update."""
         if distributed.process_count() == 1:
             return self._is_received
-        # The processes agree on an update that none of them has completed yet.
-        return bool(multihost_utils.reached_preemption_sync_point(update))
+        # The processes agree on a call that none of them has made yet. Before the first call they
+        # agree on call 1, so the number of the update would not do after a resume.
+        self._num_calls += 1
+        return bool(multihost_utils.reached_preemption_sync_point(self._num_calls))
 
     def _receive(self, *_: object) -> None:
         self._is_received = True
