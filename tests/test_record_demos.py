@@ -379,6 +379,27 @@ def test_click_that_changes_page_stays_before_text(record, page_config, tmp_path
     ]
 
 
+def test_text_after_click_into_field_follows_dialog_of_page(record, page_config, tmp_path):
+    def act(person):
+        person.click("button")
+        person.click("#name")
+        person.type("Ada")
+        person.wait_for_page()
+        person.enter("ok")
+
+    record(
+        act,
+        page_config(
+            "<button onclick=\"alert('Enter a name first')\">Add</button>"
+            "<input id=name aria-label=Name>"
+        ),
+    )
+    (demonstration,) = demos.read(tmp_path / "demos")
+    kinds = [turn.decision.action.kind for turn in demonstration.turns]
+    assert kinds == [ActionKind.CLICK, ActionKind.TYPE, ActionKind.EXIT]
+    assert "Enter a name first" in (demonstration.turns[1].observation.error or "")
+
+
 def test_click_and_text_in_frame_become_actions(record, page_config, tmp_path):
     state = []
 

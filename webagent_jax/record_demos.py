@@ -305,4 +305,7 @@ def _without_focus_clicks(demonstration: Demonstration) -> Demonstration:
         )
         if not is_redundant:
             turns.append(turn)
+        elif following is not None:
+            # Its observation may contain the error of the action before the click.
+            turns[-1] = replace(following, observation=turn.observation)
     return replace(demonstration, turns=tuple(reversed(turns)))

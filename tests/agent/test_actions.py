@@ -50,6 +50,17 @@ K = ActionKind
             '<think> do(action="Click", element="1") </think> do(action="Wait")',
             Action(K.WAIT),
         ),
+        (
+            '<think> Draft: <answer> do(action="Click", element="1") </answer> No. </think>\n'
+            'do(action="Click", element="2")',
+            Action(K.CLICK, "2"),
+        ),
+        (
+            "<think> The format is <answer> exit() </answer>. </think>\n"
+            '<answer> do(action="Wait") </answer>',
+            Action(K.WAIT),
+        ),
+        ("exit(message=12.50)", Action(K.EXIT, value="12.50")),
         ('# Element: the "do(it)" button\ndo(action="Click", element="7")', Action(K.CLICK, "7")),
         ('I will click. do(action="Click", element="7") Done.', Action(K.CLICK, "7")),
     ],
@@ -153,5 +164,5 @@ def test_extract_thought_reads_same_comments_as_parse():
     assert actions.parse(response) == Action(K.EXIT, None, "#b\u2028# c")
 
 
-def test_integer_that_python_cannot_print_is_a_parse_error():
-    assert isinstance(actions.parse(f'do(action="Click", element=0x{"f" * 4000})'), ParseError)
+def test_integer_that_python_cannot_read_is_a_parse_error():
+    assert isinstance(actions.parse(f'do(action="Click", element={"7" * 5000})'), ParseError)

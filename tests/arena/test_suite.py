@@ -197,6 +197,8 @@ def test_expert_corrects_every_mistake(suite: ArenaSuite) -> None:
         assert reward == 1.0
         mistakes = [decision for decision in decisions if decision.is_mistake]
         assert len(mistakes) >= len(expected) - 1
+        # The words of the task belong to the decisions that correct them.
+        assert {decision.intent_phrase for decision in mistakes} == {""}
         # Each decision still occurs once, after its mistake and perhaps Go Backward.
         corrected = [d for d in decisions if not d.is_mistake and d.thought != "go back"]
         assert [d.action for d in corrected] == [d.action for d in expected]

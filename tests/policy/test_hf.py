@@ -7,6 +7,7 @@ import functools
 import json
 import operator
 import os
+import shutil
 import tracemalloc
 
 import jax
@@ -18,6 +19,7 @@ from webagent_jax import policy
 from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import hf_tensors
 from webagent_jax.policy.presets import MODEL_PRESETS
+from webagent_jax.train import export
 
 LLAMA = {"qkv_bias": False}
 QWEN3 = {"qkv_bias": False, "qk_norm": True}
@@ -113,6 +115,21 @@ def test_export_keeps_special_token_ids_of_source(tmp_path):
     assert hash(loaded_config)  # a static argument of jitted functions
     exported = transformers.AutoConfig.from_pretrained(tmp_path / "exported")
     assert {name: getattr(exported, name) for name in ids} == ids
+
+
+def test_export_replaces_tokenizer_of_earlier_policy(tmp_path):
+    """transformers prefers chat_template.jinja to a template in tokenizer_config.json."""
+    tiny = policy.resolve_dir("webagent-tiny")
+    source = shutil.copytree(tiny, tmp_path / "source", ignore=shutil.ignore_patterns("README.md"))
+    for name in ("chat_template.jinja", "webagent_prompt.json"):
+        (source / name).unlink()
+    export.export_weights(tiny, tmp_path / "copy")
+    assert (tmp_path / "copy" / "chat_template.jinja").exists()
+    export.export_weights(source, tmp_path / "copy")
+    names = sorted(path.name for path in source.iterdir())
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == names
+    policy.copy_tokenizer(source, source)
+    assert sorted(path.name for path in source.iterdir()) == names
 
 
 def test_saved_files_have_permissions_of_umask(tmp_path):

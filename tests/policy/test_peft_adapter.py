@@ -136,6 +136,23 @@ def test_adapter_includes_adapters_of_its_base(tmp_path):
     )
 
 
+def test_revision_of_base_has_its_own_option(tmp_path):
+    """PEFT passes `revision` to the base and accepts no @ in its name."""
+    import peft
+
+    config = CONFIGS["llama"]
+    adapters = random_adapters(policy.init(config, jax.random.key(0)))
+    write_adapter(tmp_path / "adapter", config, adapters, "owner/model@v1.0")
+    saved = peft.PeftConfig.from_pretrained(tmp_path / "adapter")
+    assert (saved.base_model_name_or_path, saved.revision) == ("owner/model", "v1.0")
+    assert peft_adapter.base_path(tmp_path / "adapter") == "owner/model@v1.0"
+    edit_config(tmp_path / "adapter", revision=None)
+    assert peft_adapter.base_path(tmp_path / "adapter") == "owner/model"
+    # The revision of an adapter whose base is a directory is that of PEFT's own repository.
+    edit_config(tmp_path / "adapter", base_model_name_or_path=str(tmp_path), revision="main")
+    assert peft_adapter.base_path(tmp_path / "adapter") == str(tmp_path)
+
+
 @pytest.mark.parametrize("projections", [lora.PROJECTIONS, ("q", "o")])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_loaded_adapter_has_equal_logits_at_another_scale(config, projections, tmp_path):

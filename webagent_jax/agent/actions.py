@@ -21,6 +21,7 @@ from webagent_jax.unicode import to_well_formed
 # A response cut at the length limit lacks the closing tag: the text up to its end counts.
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
+_FIRST_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _CALL = re.compile(r"\b(do|exit|go_backward|go_forward)\s*\(")
 _MAX_CALL_CHARS = 10_000  # longer calls are not parsed
 
@@ -53,11 +54,12 @@ _WITHOUT_ARGUMENTS = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKin
 
 def parse(response: str) -> Action | ParseError:
     """Return the action of a response, or a ParseError for the agent unless it has exactly one."""
-    answers = _ANSWER.findall(response)
+    # Thoughts and comment lines may mention calls and answers that are not the action.
+    rest = _FIRST_THOUGHT.sub("", response)
+    answers = _ANSWER.findall(rest)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
-    # Thoughts and comment lines may mention calls that are not the action.
-    body = answers[0] if answers else _THOUGHT.sub("", response)
+    body = answers[0] if answers else _THOUGHT.sub("", rest)
     body = "\n".join(line for line in body.split("\n") if not line.lstrip().startswith("#"))
     calls = list(_calls(body))
     if not calls:
@@ -159,11 +161,10 @@ def _read(call: str) -> Action | ParseError:
             return error
         if value.value is None:
             continue
-        try:
-            # Python decodes escapes such as "\ud83d" to lone surrogates.
-            arguments[name] = to_well_formed(str(value.value))
-        except ValueError:  # Python refuses to convert integers of more than 4,300 digits
-            return error
+        # A number has the characters of the response: Python would print 12.50 as 12.5.
+        text = value.value if isinstance(value.value, str) else ast.get_source_segment(call, value)
+        # Python decodes escapes such as "\ud83d" to lone surrogates.
+        arguments[name] = to_well_formed(text or "")
     # zip ignores surplus positional arguments, so their number is checked here.
     if len(node.args) > len(names) or not set(arguments) <= set(names):
         return ParseError(f"{node.func.id}() takes: {', '.join(names)}")

@@ -98,6 +98,7 @@ def import_gguf(file: Path, destination: Path) -> None:
         "float32",
         lambda mapping: _read_tensors(gguf_file, mapping, is_permuted),
     )
+    hf_writer.remove_tokenizer(destination)
     for name, content in tokenizer.items():
         (destination / name).write_text(content, encoding="utf-8")
 

@@ -23,6 +23,7 @@ from webagent_jax.policy import (
     hf_tensors,
     hf_writer,
     hub,
+    hub_id,
     lora,
     peft_adapter,
     sharding,
@@ -65,7 +66,7 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
     if peft_adapter.is_adapter(directory):
         # The base may be anything that this function accepts, except the adapter itself.
         adapter_chain(directory, download=download)
-        base_name = peft_adapter.read_config(directory)["base_model_name_or_path"]
+        base_name = peft_adapter.base_path(directory)
         base = resolve_dir(base_name, download=download, needs_weights=needs_weights)
         has_base = needs_weights or is_policy_dir(base_name)
         return merged_dir(directory, base) if has_base else base
@@ -104,7 +105,7 @@ def adapter_chain(path: str | Path, *, download: bool = True) -> tuple[list[Path
                 f"base_model_name_or_path in its {peft_adapter.CONFIG_FILE} to a model"
             )
         adapters.append(directory)
-        name = peft_adapter.read_config(directory)["base_model_name_or_path"]
+        name = peft_adapter.base_path(directory)
     return adapters, name
 
 
@@ -229,7 +230,15 @@ def save_hf(
 
 
 def copy_tokenizer(source: Path, destination: Path) -> None:
-    """Copy the tokenizer files of a Hugging Face directory."""
+    """Copy the tokenizer files of a Hugging Face directory; those of an earlier policy do not stay.
+
+    Args:
+        source: directory to copy from.
+        destination: directory to copy to, which exists.
+    """
+    if source.resolve() == destination.resolve():
+        return
+    hf_writer.remove_tokenizer(destination)
     for pattern in hf_writer.TOKENIZER_FILES:
         for file in source.glob(pattern):
             shutil.copy(file, destination / file.name)
@@ -240,7 +249,7 @@ def _locate(name: str, *, download: bool = True, needs_weights: bool = True) -> 
     if name in PRETRAINED:
         return pretrained_dir(name, download=download)
     path = _packaged_policies().get(name, Path(name))
-    if not path.exists() and hub.is_hub_id(name):
+    if not path.exists() and hub_id.is_hub_id(name):
         return hub.snapshot_dir(name, download=download, needs_weights=needs_weights)
     return path
 

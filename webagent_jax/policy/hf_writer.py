@@ -88,6 +88,17 @@ def write_directory(
     (directory / "config.json").write_text(config_json)
 
 
+def remove_tokenizer(directory: Path) -> None:
+    """Remove the tokenizer of an earlier policy.
+
+    transformers would prefer its chat_template.jinja to the template in another
+    tokenizer_config.json.
+    """
+    for pattern in TOKENIZER_FILES:
+        for file in directory.glob(pattern):
+            file.unlink()
+
+
 def save_tensors(path: Path, tensors: dict[str, Weight]) -> None:
     """Write a safetensors file atomically, with the permissions of the umask."""
     temporary = path.with_name(f"{path.name}.partial")

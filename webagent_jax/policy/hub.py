@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from webagent_jax.config import PolicyNotFoundError
-from webagent_jax.policy import hf_tensors, peft_adapter
+from webagent_jax.policy import hf_tensors, hub_id, peft_adapter
 from webagent_jax.policy.hf_writer import TOKENIZER_FILES
 
-# OWNER/NAME, and a branch, tag or commit after @.
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _CONFIG_FILES = ("config.json", "adapter_*", *TOKENIZER_FILES)  # adapters are small
 _WEIGHT_FILES = "model*.safetensors*"
-
-
-def is_hub_id(name: str) -> bool:
-    """Return whether a policy path has the form of a Hub id, OWNER/NAME or OWNER/NAME@REVISION."""
-    return _HUB_ID.fullmatch(name) is not None
 
 
 def snapshot_dir(name: str, *, download: bool = True, needs_weights: bool = True) -> Path:
@@ -76,7 +68,7 @@ def download_bytes(name: str) -> int:
     """
     from huggingface_hub import snapshot_download
 
-    repo, revision = _split(name)
+    repo, revision = hub_id.split(name)
     patterns = [*_CONFIG_FILES, _WEIGHT_FILES]
     with _describe_errors(name):
         files = snapshot_download(repo, revision=revision, allow_patterns=patterns, dry_run=True)
@@ -88,7 +80,7 @@ def download_bytes(name: str) -> int:
 def _fetch(name: str, patterns: list[str], *, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
-    repo, revision = _split(name)
+    repo, revision = hub_id.split(name)
     return Path(
         snapshot_download(
             repo, revision=revision, allow_patterns=patterns, local_files_only=local_files_only
@@ -101,7 +93,7 @@ def _describe_errors(name: str) -> Iterator[None]:
     """Raise a PolicyNotFoundError that says how to fix it for an error of the Hub's client."""
     from huggingface_hub import errors
 
-    repo, _ = _split(name)
+    repo, _ = hub_id.split(name)
     try:
         yield
     except errors.GatedRepoError as error:
@@ -126,19 +118,13 @@ def _describe_errors(name: str) -> Iterator[None]:
 
 def _incomplete(name: str, missing: list[str], place: str = "") -> PolicyNotFoundError:
     """Return the error of a model without files that a policy needs."""
-    repo, _ = _split(name)
+    repo, _ = hub_id.split(name)
     return PolicyNotFoundError(
         f"{name} has no {' and no '.join(missing[:2])}{place}\n"
         f"If the copy is incomplete, run `{_download_command(name)}` with a network.\n"
         f"For a GGUF file, run `hf download {repo} FILE.gguf --local-dir DIR` and set "
         "--config.policy.path=DIR"
     )
-
-
-def _split(name: str) -> tuple[str, str | None]:
-    """Return repository and revision of a Hub id; None is the default branch."""
-    repo, _, revision = name.partition("@")
-    return repo, revision or None
 
 
 def _download_command(name: str) -> str:

@@ -67,7 +67,7 @@ def frozen_base_path(cfg: RunConfig) -> str:
     """
     if cfg.lora.create_new_adapter:
         return cfg.policy.path
-    return str(peft_adapter.read_config(_adapter_dir(cfg))["base_model_name_or_path"])
+    return peft_adapter.base_path(_adapter_dir(cfg))
 
 
 def load_trained_adapter(cfg: RunConfig, model: ModelConfig) -> lora.Adapters:

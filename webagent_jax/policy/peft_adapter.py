@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from webagent_jax.config import ConfigError
-from webagent_jax.policy import hf_tensors
+from webagent_jax.policy import hf_tensors, hub_id
 from webagent_jax.policy.hf_tensors import Weight
 from webagent_jax.policy.hf_writer import PROMPT_FILE, TOKENIZER_FILES, save_tensors
 from webagent_jax.policy.lora import DOWN, UP, Adapters, num_input_axes
@@ -78,6 +78,18 @@ def read_config(directory: Path) -> dict[str, Any]:
                 "Merge the adapter with PEFT (merge_and_unload) and use the merged directory."
             )
     return config
+
+
+def base_path(directory: Path) -> str:
+    """Return the policy path of the base of an adapter, with the revision of a model of the Hub.
+
+    Raises:
+        ConfigError: see `read_config`.
+    """
+    config = read_config(directory)
+    path, revision = str(config["base_model_name_or_path"]), config.get("revision")
+    is_hub_model = hub_id.is_hub_id(path) and not Path(path).exists()
+    return f"{path}@{revision}" if revision and is_hub_model and "@" not in path else path
 
 
 def merge(adapter: Path, base: Path, destination: Path) -> None:
@@ -288,6 +300,9 @@ def save(
     tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
     save_tensors(directory / TENSOR_FILE, tensors)
     modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in tensors})
+    revision: str | None = None
+    if hub_id.is_hub_id(base_name) and not Path(base_name).exists():
+        base_name, revision = hub_id.split(base_name)
     content = {
         "base_model_name_or_path": base_name,
         "bias": "none",
@@ -297,6 +312,7 @@ def save(
         "lora_dropout": 0.0,
         "peft_type": "LORA",
         "r": rank,
+        "revision": revision,
         "target_modules": modules,
         "task_type": "CAUSAL_LM",
         "use_rslora": False,
