@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import jax
 import pytest
 from absl.testing import flagsaver
+from jax.sharding import AbstractMesh
 
 from tests.launchers import load_main
 from webagent_jax import compile_check, config, policy
@@ -71,6 +72,24 @@ def test_model_config_has_all_options_of_policy():
     assert names == {"dtype", "matmul_dtype", "remat", "unroll", "attention"}
     for name in names:
         assert getattr(model, name) == getattr(options, name) != getattr(PolicyConfig(), name)
+
+
+def test_update_work_of_adapters_has_no_gradients_of_weights():
+    model = compile_check.model_config(SMALL.policy)
+    cfg = dataclasses.replace(SMALL, grpo=GRPOConfig(kl_beta=0.0))
+    adapted = dataclasses.replace(cfg, lora=LoRAConfig(rank=8))
+    mesh = AbstractMesh((1, 1, 1), sharding.MESH_AXES)
+    full, lora = (compile_check.update_work(c, model, mesh) for c in (cfg, adapted))
+    # Forward, backward and recomputation: 4 passes with all params, 3 with frozen ones.
+    assert lora.flops == pytest.approx(0.75 * full.flops)
+    assert lora.hbm_bytes < 0.75 * full.hbm_bytes
+
+
+def test_update_work_adds_gradients_over_data_axis():
+    model = compile_check.model_config(SMALL.policy)
+    mesh = AbstractMesh((8, 1, 1), sharding.MESH_AXES)
+    sent = compile_check.update_work(SMALL, model, mesh).ici_bytes
+    assert sent == pytest.approx(2 * 7 / 8 * 4 * policy.count_params(model))
 
 
 def test_decode_work_counts_draft_tokens():

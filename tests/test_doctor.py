@@ -48,6 +48,7 @@ from webagent_jax.doctor import (
     sites,
     weights,
 )
+from webagent_jax.policy import matmul
 
 LONG_TIMEOUTS = BrowserConfig(call_timeout=60.0, navigation_timeout=60.0)  # for a busy machine
 TASK_FILE = str(Path(__file__).parent / "suites" / "data" / "webarena_lite_test.json")
@@ -96,6 +97,15 @@ def test_machine_check_warns_about_open_file_limit() -> None:
         machine.check, RunConfig(rollout=RolloutConfig(max_concurrent_episodes=10**9))
     )["open files"]
     assert result.status is CheckStatus.WARNING and result.fix
+
+
+def test_memory_is_known_without_free_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS reports only the total number of pages."""
+    names = {name: n for name, n in os.sysconf_names.items() if name != "SC_AVPHYS_PAGES"}
+    sysconf = os.sysconf
+    monkeypatch.setattr(os, "sysconf_names", names)
+    monkeypatch.setattr(os, "sysconf", lambda name: sysconf(names[name]))
+    assert machine.available_bytes() > 2**20
 
 
 # --- browser --------------------------------------------------------------------------------------
@@ -315,6 +325,12 @@ def test_devices_check_passes_on_cpu() -> None:
 def test_devices_check_reports_invalid_options(options: Any, subject: str, problem: str) -> None:
     cfg = RunConfig(bc=BCConfig(row_tokens=10**6), grpo=GRPOConfig(row_tokens=10**6), **options)
     assert_error(run_check(devices.check, cfg)[subject], problem)
+
+
+def test_devices_check_reports_missing_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "is_supported", lambda: False)
+    cfg = RunConfig(policy=PolicyConfig(matmul_dtype="bfloat16"))
+    assert_error(run_check(devices.check, cfg)["matmul"], "this CPU cannot compute")
 
 
 def test_devices_check_reports_idle_devices(monkeypatch: pytest.MonkeyPatch) -> None:

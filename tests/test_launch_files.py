@@ -13,6 +13,15 @@ from webagent_jax import config
 LAUNCH = Path(__file__).parents[1] / "launch"
 
 
+def test_image_contains_no_secrets():
+    """`COPY . .` copies all that .dockerignore does not list."""
+    root = LAUNCH.parent
+    secrets = (root / ".gitignore").read_text().partition("secrets\n")[2].split()
+    assert ".auth/" in secrets
+    ignored = (root / ".dockerignore").read_text().split()
+    assert [name for name in secrets if name.strip("/") not in ignored] == []
+
+
 def read_number(pattern: str, text: str) -> int:
     match = re.search(pattern, text)
     assert match, pattern

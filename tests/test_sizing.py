@@ -9,7 +9,7 @@ import pytest
 
 from configs import instruct, webagent_r1
 from tools import recipes
-from webagent_jax import config, sizing
+from webagent_jax import compile_check, config, policy, sizing
 from webagent_jax.policy.sharding import ShardingError
 from webagent_jax.sizing import Hardware, Workload
 
@@ -86,6 +86,26 @@ def test_asynchronous_update_keeps_kv_cache():
     assert result.rollout_bytes == synchronous_result.rollout_bytes
 
 
+def test_params_of_engine_exist_twice_during_transfer():
+    cfg = make_config(rank=32, engine_size=2)
+    one, several = (Hardware("", "v5e", 16, (2,), engines) for engines in (1, 8))
+    params = policy.count_params(compile_check.model_config(cfg.policy)) / 2  # per device
+    single = sizing.estimate(cfg, one, WORKLOAD)
+    assert single.transfer_bytes > 2 * 2 * params
+    # With several processes, each receives a copy in the dtype of its engine.
+    copy = sizing.estimate(cfg, several, WORKLOAD).transfer_bytes - single.transfer_bytes
+    assert copy == pytest.approx(2 * params, rel=0.01)
+    quantized = dataclasses.replace(
+        cfg, engine=dataclasses.replace(cfg.engine, quantization="int8")
+    )
+    copy = (
+        sizing.estimate(quantized, several, WORKLOAD).transfer_bytes
+        - sizing.estimate(quantized, one, WORKLOAD).transfer_bytes
+    )
+    assert copy == pytest.approx(4 * params, rel=0.01)
+    assert single.max_bytes >= single.transfer_bytes
+
+
 def test_replicated_kv_heads_are_read_by_each_device():
     # Qwen2.5-3B has two key-value heads. Weights divide over all devices.
     workload = dataclasses.replace(WORKLOAD, prompt_tokens=100_000.0)
@@ -146,3 +166,10 @@ def test_hours_follow_work():
 def test_page_contains_current_table():
     page = Path("docs/recipes.md").read_text()
     assert recipes.table(recipes.MODELS) in page
+
+
+def test_recipes_of_model_with_short_context_exit_with_message(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["recipes.py", "webagent-tiny"])
+    with pytest.raises(SystemExit):
+        recipes.main()
+    assert "exceeds the context length" in capsys.readouterr().err

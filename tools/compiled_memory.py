@@ -82,7 +82,7 @@ def _row(cfg: RunConfig, hardware: Hardware) -> str:
         *(f"{total:.1f}" if total else "rejected" for total in totals),
         f"{max(totals):.1f} of {report.hbm / GIB:.1f}",
         "fits" if report.fits else "does not fit",
-        f"{estimate.max_bytes / GIB:.1f}",
+        f"{estimate.program_bytes / GIB:.1f}",
     )
     return f"| {' | '.join(cells)} |"
 

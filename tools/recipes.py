@@ -104,7 +104,8 @@ def main() -> None:
         parser.error("--update writes the models of the page: remove the names")
     try:
         text = table(args.models or MODELS)
-    except config.ConfigError as error:  # an unknown model
+    # An unknown model, or one whose context is shorter than the prompts.
+    except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
     if args.update:
         page = PAGE.read_text()

@@ -8,6 +8,7 @@ include loop bodies once and Pallas kernels not at all.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -344,19 +345,24 @@ def update_work(
 ) -> CostEstimate:
     """Return the cost of an update of full microbatches.
 
-    The backward pass costs two forward passes. It always recomputes logits, and layers depending on
-    `remat`. Each pass over the layers reads all weights. The devices of the axis "fsdp" gather the
-    weights and reduce the gradients.
+    The backward pass costs two forward passes, or one if the weights are frozen (adapters, whose
+    own cost is neglected). It always recomputes logits, and layers depending on `remat`. Each pass
+    over the layers reads all weights. The devices of the axis "fsdp" gather the weights and reduce
+    the gradients; those of the axis "data" add them up once.
     """
     layers, head = _row_flops(cfg, model, mesh)
     recomputes = model.remat in ("attention", "full")
     reference = cfg.grpo.needs_reference
-    # Bytes: weights in the dtype of the activations; params in float32, as gradient and moments.
-    weights, params = policy.weight_bytes(model), 4 * policy.count_params(model)
-    tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
+    backward = 1 if cfg.lora.rank else 2
+    # Bytes: weights in the dtype of the activations; trained params in float32, as gradient and
+    # moments.
+    weights, trained = policy.weight_bytes(model), 4 * _count_trained(cfg, model)
+    tensor, fsdp, data = mesh.shape["tensor"], mesh.shape["fsdp"], mesh.shape["data"]
     remote_fraction = 1 - 1 / fsdp
     # Gathered for forward, backward and reference pass; the gradient is reduced in float32.
-    fsdp_bytes = (2 + reference) * weights + params
+    fsdp_bytes = (2 + reference) * weights + trained
+    # In a ring all-reduce, each device sends 2 (1 - 1 / data) of its part.
+    data_bytes = 2 * (1 - 1 / data) * trained / (fsdp * tensor)
     row_bytes = (
         cfg.mesh.microbatch_rows_per_device * cfg.grpo.row_tokens * model.d_model * model.itemsize
     )
@@ -364,13 +370,24 @@ def update_work(
     # Each pass has two all-reduces per layer; in a ring, each sends 2 (1 - 1 / tensor) row_bytes.
     tensor_bytes = 2 * passes * model.num_layers * 2 * (1 - 1 / tensor) * row_bytes
     return CostEstimate(
-        # In forward passes: forward 1, backward 2, recomputation 1 (logits always), reference 1.
-        microbatches * ((3 + recomputes + reference) * layers + (4 + reference) * head),
-        microbatches * (3 + recomputes + reference) * weights / tensor
+        # In forward passes: forward 1, backward, recomputation 1 (logits always), reference 1.
+        microbatches
+        * (
+            (1 + backward + recomputes + reference) * layers + (1 + backward + 1 + reference) * head
+        ),
+        microbatches * (1 + backward + recomputes + reference) * weights / tensor
         # The optimizer reads and writes params and two moments.
-        + 6 * params / (fsdp * tensor),
-        microbatches * (fsdp_bytes * remote_fraction / tensor + tensor_bytes),
+        + 6 * trained / (fsdp * tensor),
+        microbatches * (fsdp_bytes * remote_fraction / tensor + tensor_bytes) + data_bytes,
     )
+
+
+def _count_trained(cfg: RunConfig, model: ModelConfig) -> int:
+    if not cfg.lora.rank:
+        return policy.count_params(model)
+    params = policy.abstract_params(model)
+    adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(adapters))
 
 
 def _scoring_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate:

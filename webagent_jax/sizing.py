@@ -75,14 +75,20 @@ class Sizing:
     mesh: dict[str, int]  # axis sizes of the training mesh
     update_bytes: float  # bytes during an update, with the params of the engine
     rollout_bytes: float  # bytes during rollouts, with train state and reference
+    transfer_bytes: float  # bytes while the engine receives the params of an update
     update_seconds: float  # time of the optimizer step
     rollout_seconds: float  # time of the episodes
     engine_times: EngineTimes  # times of each engine
 
     @property
+    def program_bytes(self) -> float:
+        """Largest memory of a device during the programs of `compile_check`."""
+        return max(self.update_bytes, self.rollout_bytes)
+
+    @property
     def max_bytes(self) -> float:
         """Largest memory of a device."""
-        return max(self.update_bytes, self.rollout_bytes)
+        return max(self.program_bytes, self.transfer_bytes)
 
     @property
     def fits(self) -> bool:
@@ -151,18 +157,31 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     chip = CHIPS[hardware.chip]
     engine_times = _engine_times(cfg, served, chip, workload, cache_token_bytes)
     update = state + _update_temporaries(cfg, model, chip, mesh, trained) + serving
+    # The old and the new params of the engine, and with several processes the copy that each
+    # process receives, see `Learner.snapshot`.
+    transfer = state + 2 * serving
+    if _num_engines(cfg, hardware) > 1:
+        is_cast = cfg.engine.quantization == "none"
+        transfer += engine_params * (model.itemsize / 4 if is_cast else 1)
     if cfg.grpo.max_staleness:
         update += cache
+        transfer += cache
     return Sizing(
         cfg=cfg,
         usable_bytes=_USABLE_FRACTION * chip.hbm,
         mesh=dict(mesh.shape),
         update_bytes=update,
         rollout_bytes=state + serving + cache + embedding,
+        transfer_bytes=transfer,
         update_seconds=_update_seconds(cfg, model, chip, mesh, workload),
         rollout_seconds=_rollout_seconds(cfg, hardware, workload, engine_times),
         engine_times=engine_times,
     )
+
+
+def _num_engines(cfg: RunConfig, hardware: Hardware) -> int:
+    """Return the number of engines, one per process."""
+    return hardware.engines or hardware.devices // cfg.engine.tensor_parallel_size
 
 
 def _mesh(devices: int, data: int = 1, fsdp: int = 1, tensor: int = 1) -> AbstractMesh:
@@ -223,7 +242,7 @@ def _rollout_seconds(
     cfg: RunConfig, hardware: Hardware, workload: Workload, times: EngineTimes
 ) -> float:
     """Return the seconds of the episodes of an update: prefill, decoding, then browsers."""
-    engines = hardware.engines or hardware.devices // cfg.engine.tensor_parallel_size
+    engines = _num_engines(cfg, hardware)
     episodes = cfg.grpo.tasks_per_update * cfg.grpo.group_size * workload.episodes_per_trained
     turns = episodes * workload.turns / engines
     engine_seconds = turns * (

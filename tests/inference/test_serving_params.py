@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from webagent_jax import policy
-from webagent_jax.inference.serving_params import serving_params
+from webagent_jax.inference.serving_params import cast_params, serving_params
 from webagent_jax.policy import ModelConfig, lora
 from webagent_jax.policy.transformer import FUSED_PROJECTIONS, apply_block, rope_angles
 
@@ -56,6 +56,21 @@ def test_fused_projections_compute_the_same_layer(qkv_bias, quantization, adapte
         np.testing.assert_allclose(
             run_layer(config, fused_layer), run_layer(config, separate_layer), rtol=1e-4, atol=1e-4
         )
+
+
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"matmul_dtype": "bfloat16"}])
+def test_params_that_are_cast_before_have_the_same_layout(options):
+    """Several processes exchange params in the dtypes of the engine."""
+    config = dataclasses.replace(CONFIG, **options)
+    params = make_params(config, ("q", "up"))
+    cast = cast_params(config, params)
+    sizes = [sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) for tree in (cast, params)]
+    assert sizes[0] < 0.75 * sizes[1]
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        serving_params(config, cast, fuse=True),
+        serving_params(config, params, fuse=True),
+    )
 
 
 def test_kernel_contains_the_adapter_unless_quantized():

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import random
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -223,6 +224,26 @@ def test_smollm2_matches_transformers():
             expected = model(torch.from_numpy(ids.astype(np.int64))).logits.numpy()
         scale = np.abs(expected).max()
         np.testing.assert_allclose(policy.logits(config, params, ids), expected, atol=1e-4 * scale)
+
+
+def test_import_removes_files_of_killed_import(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "model.gguf", "llama", Type.Q8_0)
+    import_gguf = gguf_import.import_gguf
+
+    def crash(file, destination):
+        import_gguf(file, destination)
+        # A killed process does not remove its scratch directory.
+        shutil.copytree(destination.parent, f"{destination.parent}-killed")
+        raise ValueError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf_import, "import_gguf", crash)
+        with pytest.raises(ConfigError, match="killed"):
+            policy.resolve_dir(tmp_path / "model.gguf")
+    (killed,) = (tmp_path / "cache").rglob("*-killed")
+    directory = policy.resolve_dir(tmp_path / "model.gguf")
+    assert list(killed.parent.iterdir()) == [directory]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from webagent_jax.doctor.check_result import (
 from webagent_jax.doctor.machine import available_bytes
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.programs import cache_bytes_per_device
-from webagent_jax.policy import ModelConfig, sharding
+from webagent_jax.policy import ModelConfig, matmul, sharding
 from webagent_jax.policy.attention import resolve_implementation
 
 # Device file of an accelerator, the backend that uses it, and the pip extra that installs it.
@@ -77,6 +77,12 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
         return
     model = replace(model, attention=attention)
     yield ok("attention", attention)
+    if cfg.policy.matmul_dtype == "bfloat16" and not matmul.is_supported():
+        yield failure(
+            "matmul",
+            "this CPU cannot compute policy.matmul_dtype=bfloat16",
+            "set --config.policy.matmul_dtype=float32",
+        )
     yield from _check_training(cfg, model, memory)
     yield from _check_engine(cfg, model, memory)
 

@@ -136,7 +136,9 @@ def _check_open_files(cfg: RunConfig) -> CheckResult:
 
 def available_bytes() -> int:
     """Return the bytes of host memory available to a new process, within its control group."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    # macOS reports only the total memory.
+    name = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf(name)
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())

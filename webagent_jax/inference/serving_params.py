@@ -20,9 +20,7 @@ def serving_params(config: ModelConfig, params: Params, *, fuse: bool) -> Params
     """Return a copy of `params` in the layout of an engine.
 
     - Layers are unstacked, so no step slices the stack.
-    - Params are cast to the dtype of the activations once instead of in every layer, weight
-      matrices to `config.matmul_dtype` if the matmuls round them. The scales of norms are used in
-      float32 and keep their dtype.
+    - Params are cast once instead of in every layer, see `cast_params`.
     - Projections are quantized as in `config.quantization`.
     - Projections of one input are fused, with their adapters, see `_fuse_projections`.
     - A tied embedding gets a rounded copy as head if the matmuls round it.
@@ -33,6 +31,25 @@ def serving_params(config: ModelConfig, params: Params, *, fuse: bool) -> Params
         fuse: whether to fuse projections; False on a mesh, which shards each of them.
     """
 
+    params = quantize(params, config.quantization)
+    if _needs_head(config, params):
+        # Otherwise every dispatch would transpose and round the embedding.
+        params = {**params, "head": params["embed"].T}
+    params = cast_params(config, params)
+    layers = [
+        jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
+        for i in range(config.num_layers)
+    ]
+    return {**params, "layers": tuple(map(_fuse_projections, layers) if fuse else layers)}
+
+
+def cast_params(config: ModelConfig, params: Params) -> Params:
+    """Return a copy of `params` in the dtypes of an engine.
+
+    These are the dtype of the activations, and `config.matmul_dtype` for weight matrices if the
+    matmuls round them. The scales of norms are used in float32 and keep their dtype.
+    """
+
     def cast(path: tuple[Any, ...], param: Array) -> Array:
         # jnp.copy and jnp.array copy even without a cast: the caller may donate its params.
         is_norm = path[-1].key in ("scale", "final_norm")
@@ -41,16 +58,7 @@ def serving_params(config: ModelConfig, params: Params, *, fuse: bool) -> Params
         dtype = config.matmul_dtype if is_rounded else config.dtype
         return jnp.copy(param) if keeps_dtype else jnp.array(param, dtype)
 
-    params = quantize(params, config.quantization)
-    if _needs_head(config, params):
-        # Otherwise every dispatch would transpose and round the embedding.
-        params = {**params, "head": params["embed"].T}
-    params = jax.tree_util.tree_map_with_path(cast, params)
-    layers = [
-        jax.tree.map(lambda stacked, i=i: stacked[i], params["layers"])
-        for i in range(config.num_layers)
-    ]
-    return {**params, "layers": tuple(map(_fuse_projections, layers) if fuse else layers)}
+    return jax.tree_util.tree_map_with_path(cast, params)
 
 
 def serving_shardings(config: ModelConfig, params: Params, target: Mesh | jax.Device) -> Any:

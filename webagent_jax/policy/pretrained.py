@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -123,8 +124,13 @@ def _create(directory: Path, write: Callable[[Path], None]) -> None:
     with filelock.FileLock(locks / f"{directory.name}.lock"):
         if (directory / "config.json").is_file():
             return
+        # A killed process leaves its scratch directory, which may have the size of the policy.
+        for old in directory.parent.glob(f"{directory.name}.*"):
+            shutil.rmtree(old, ignore_errors=True)
         # In the same file system as the directory, as an atomic rename requires.
-        with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+        with tempfile.TemporaryDirectory(
+            dir=directory.parent, prefix=f"{directory.name}."
+        ) as scratch:
             write(Path(scratch))
             Path(scratch, "policy").rename(directory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from jax.sharding import Mesh
 from webagent_jax import distributed, learn, policy, seeds
 from webagent_jax.checkpoint import Checkpointer
 from webagent_jax.config import ConfigError, OptimizerConfig, PreemptedError, RunConfig
+from webagent_jax.inference import serving_params
 from webagent_jax.learn import FrozenParams, LossFn, NonFiniteStepError, TrainState
 from webagent_jax.learn.microbatches import Sums
 from webagent_jax.policy import ModelConfig, loading, lora, sharding
@@ -187,9 +189,12 @@ class Learner:
     def snapshot(self) -> PolicySnapshot:
         """Return the policy for sampling; copy it before the next step, which consumes it."""
         snapshot = learn.policy_snapshot(self.state, self._base)
-        params = sharding.copy_to_each_process(
-            snapshot.params, self._cfg.engine.tensor_parallel_size
-        )
+        engine, params = self._cfg.engine, snapshot.params
+        # Each process receives all params: in the dtypes of its engine they need half of the
+        # memory. Quantization rounds the original ones.
+        if distributed.process_count() > 1 and engine.quantization == "none":
+            params = jax.jit(partial(serving_params.cast_params, self.model))(params)
+        params = sharding.copy_to_each_process(params, engine.tensor_parallel_size)
         return PolicySnapshot(snapshot.version, params)
 
     def describe(self) -> str:
