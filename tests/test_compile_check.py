@@ -88,8 +88,8 @@ def test_update_work_of_adapters_has_no_gradients_of_weights():
 def test_update_work_adds_gradients_over_data_axis():
     model = compile_check.model_config(SMALL.policy)
     mesh = AbstractMesh((8, 1, 1), sharding.MESH_AXES)
-    sent = compile_check.update_work(SMALL, model, mesh).ici_bytes
-    assert sent == pytest.approx(2 * 7 / 8 * 4 * policy.count_params(model))
+    sent = compile_check.update_work(SMALL, model, mesh, microbatches=3).ici_bytes
+    assert sent == pytest.approx(3 * 2 * 7 / 8 * 4 * policy.count_params(model))
 
 
 def test_decode_work_counts_draft_tokens():

@@ -27,7 +27,7 @@ from webagent_jax.config import (
 )
 from webagent_jax.suites.webarena import WebArena, catalog, verified
 from webagent_jax.tracking import episode_log, run_metadata
-from webagent_jax.types import Episode, Outcome
+from webagent_jax.types import Episode, InfraError, Outcome
 
 Json = dict[str, Any]
 
@@ -264,6 +264,16 @@ def test_episode_with_failed_judge_is_not_scored(
     first, fault, last = rescored(run, "original", test_file=file)
     assert first == last == (1.0, "")
     assert fault[0] is None and fault[1].startswith("judge failed: the judge at http")
+
+
+def test_judge_that_does_not_answer_ends_rescore(
+    tmp_path: Path, judge_endpoint: ChatServer
+) -> None:
+    judge_endpoint.answer = lambda body: 400
+    run, file = write_judged_run(tmp_path, judge_endpoint, "1", "one")
+    with pytest.raises(InfraError, match="the judge at http"):
+        rescored(run, "original", test_file=file)
+    assert len(judge_endpoint.requests) == 2
 
 
 def test_user_errors_name_the_fix(tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ def update_work(
     The backward pass costs two forward passes, or one if the weights are frozen (adapters, whose
     own cost is neglected). It always recomputes logits, and layers depending on `remat`. Each pass
     over the layers reads all weights. The devices of the axis "fsdp" gather the weights and reduce
-    the gradients; those of the axis "data" add them up once.
+    the gradients, those of the axis "data" add them up, both in every microbatch.
     """
     layers, head = _row_flops(cfg, model, mesh)
     recomputes = model.remat in ("attention", "full")
@@ -378,7 +378,7 @@ def update_work(
         microbatches * (1 + backward + recomputes + reference) * weights / tensor
         # The optimizer reads and writes params and two moments.
         + 6 * trained / (fsdp * tensor),
-        microbatches * (fsdp_bytes * remote_fraction / tensor + tensor_bytes) + data_bytes,
+        microbatches * (fsdp_bytes * remote_fraction / tensor + tensor_bytes + data_bytes),
     )
 
 

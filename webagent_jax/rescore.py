@@ -53,8 +53,8 @@ def rescore(
 
     Raises:
         ConfigError: `run` is not an evaluation of the suite, a label set is unknown or not
-            available, an override is not valid, or key, model or address of the judge is wrong.
-        InfraError: the scorer of WebArena-Verified fails.
+            available, an override is not valid, or key, model or path of the judge is wrong.
+        InfraError: the scorer of WebArena-Verified fails, or the judge does not answer at all.
     """
     unknown = [name for name in labels if name not in LABELS]
     if unknown or not labels:
@@ -113,6 +113,9 @@ def _score(
             scores[index] = rescoring.rescore_webarena(
                 episode, task, matching_rules(options), judge
             )
+            if judge is not None and rescoring.JUDGE_FAILED in scores[index].reason:
+                # An endpoint that does not answer at all ends the command.
+                judge.check()
     num_reworded = sum(
         scores[index].reward is not None and episode.task.intent != task.intent
         for index, (episode, task) in found.items()

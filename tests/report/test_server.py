@@ -261,6 +261,8 @@ def test_comparison_does_not_wait_for_reports(
     with LocalServer(server.make_app(tmp_path)) as site:
         assert fetch(site, "/runs/a/report.html")[0] == 503
         assert "2 runs" in fetch(site, "/compare?run=a&run=b")[2]
+        # The report is still being built.
+        assert fetch(site, "/runs/a/report.html")[0] == 503
         is_released.set()
 
 

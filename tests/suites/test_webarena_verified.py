@@ -66,6 +66,12 @@ def test_agent_response_follows_rules(
     assert (response["error_details"] is None) == (status == "SUCCESS")
 
 
+def test_code_block_in_a_string_is_text() -> None:
+    answer = '["run ```git pull``` first", "b"]'
+    data = verified.agent_response(answer, "RETRIEVE", "string")["retrieved_data"]
+    assert data == ["run ```git pull``` first", "b"]
+
+
 # Forms of a response that the package accepts.
 OWN_FORMATS = ("{}", "```json\n{}\n```", "```\n{}\n```", "Done:\n```json\n{}\n``` as asked")
 

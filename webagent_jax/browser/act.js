@@ -62,9 +62,20 @@ const isOwn = (element, hit) => {
     if (ids.has(node)) return false;
   return true;
 };
+/** Returns whether `hit` belongs to the drawing over a transparent checkbox or radio button. */
+function isDrawing(element, hit) {
+  const box = element.parentElement;
+  return (
+    /^(checkbox|radio)$/.test(nativeKind(element)) &&
+    getComputedStyle(element).opacity === "0" &&
+    isInside(box, hit) &&
+    isOwn(box, hit)
+  );
+}
 const isTolerated = (element, hit) =>
   hit !== null &&
   (isInside(hit, element) ||
+    isDrawing(element, hit) ||
     Array.from(element.labels ?? []).some((label) => isInside(label, hit))) &&
   hit !== bodyOf(element.ownerDocument) &&
   hit !== element.ownerDocument.documentElement;
@@ -154,15 +165,18 @@ function focusInView(element) {
   element.focus({ preventScroll: true });
 }
 
+/** Returns the focused element in the shadow root of an element, otherwise that of its document. */
+const focusNear = (element) =>
+  element.getRootNode().activeElement ?? element.ownerDocument.activeElement;
+
 /**
  * Focuses an element; returns whether it takes the focus, or passes it on to another one. Behind a
  * modal dialog, or if a script keeps the focus elsewhere, keys would go to another field.
  */
 function takesFocus(element) {
-  const root = element.getRootNode();
-  const oldFocus = root.activeElement;
+  const oldFocus = focusNear(element);
   focusInView(element);
-  const focus = root.activeElement;
+  const focus = focusNear(element);
   if (element.contains(focus)) return true;
   return focus !== null && focus !== oldFocus && focus !== bodyOf(element.ownerDocument);
 }
@@ -170,12 +184,18 @@ function takesFocus(element) {
 /** Returns the text field of an element: itself, or that of its code editor; null without one. */
 function textFieldOf(element) {
   const kind = nativeKind(element) || ROLES[element.getAttribute("role")];
-  if (kind) return kind === "textbox" || kind === "slider" ? element : null;
+  // The arrow keys move the slider of a script.
+  if (kind) return kind === "textbox" || nativeKind(element) === "slider" ? element : null;
   // A code editor draws the text beside its field, which is too small to be listed.
   const isOther = (inner) => inner !== element && ids.has(inner);
+  const isBeside = (field, box) => {
+    const [a, b] = [field, box].map((each) => each.getBoundingClientRect());
+    return a.right >= b.left && a.left <= b.right && a.bottom >= b.top && a.top <= b.bottom;
+  };
   for (let box = element; box && !Array.from(box.querySelectorAll("*")).some(isOther); ) {
     const field = box.querySelector("textarea, [contenteditable]");
-    if (field) return field;
+    // A field elsewhere may copy text or detect bots.
+    if (field) return isBeside(field, box) ? field : null;
     box = outerElement(box);
   }
   return null;
@@ -195,7 +215,11 @@ function prepareTyping(id, text) {
   if (field.readOnly) return { error: `element ${id} is read-only` };
   if (!element.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} is hidden now` };
-  if (!takesFocus(field)) return { error: `element ${id} takes no keys` };
+  if (!takesFocus(field)) {
+    const other = ids.get(focusNear(field));
+    const focus = other ? `: element ${other} has the focus` : "";
+    return { error: `element ${id} takes no keys${focus}` };
+  }
   if (DIRECT_VALUE_TYPES.has(field.type)) return setValue(field, id, text);
   const isCode = field !== element;
   // Typed text replaces a selection, so no key for deletion is needed.

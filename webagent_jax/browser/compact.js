@@ -314,7 +314,7 @@ class CompactWalk extends TextWalk {
       // One, and no text: both are one target for the agent, so only the inner one is listed.
       const [innerEntry] = actionable;
       if (!FIELDS.has(innerEntry.kind) && kind !== "item") innerEntry.kind = kind;
-      innerEntry.name ||= shorten(ariaName(element));
+      innerEntry.name ||= shorten(ariaName(element) || tooltipOf(element));
       this.push(innerEntry);
     } else if (
       (isListener || (words && (nativeKind(element) || style.cursor === "pointer"))) &&

@@ -65,9 +65,11 @@ function ariaName(element) {
 /** Returns the title of an element; a custom element may have a property of that name. */
 const tooltipOf = (element) => squeeze(element.getAttribute("title") ?? "");
 
-/** Returns the name of the first named element in another one, such as an icon in a button. */
+/** Returns the name of the first visible named element in another one: an icon in a button. */
 function innerName(element) {
-  const inner = element.querySelector("[aria-label], [title]");
+  const inner = Array.from(element.querySelectorAll("[aria-label], [title]")).find((each) =>
+    each.checkVisibility({ visibilityProperty: true }),
+  );
   return inner && (ariaName(inner) || tooltipOf(inner));
 }
 
@@ -203,7 +205,8 @@ function stateOf(element, kind) {
   if (kind === "slider")
     return { value: squeeze(`${element.value ?? element.getAttribute("aria-valuenow") ?? ""}`) };
   if (kind === "textbox") {
-    const value = squeeze(textIn(element));
+    // Unlike textContent, innerText separates paragraphs and contains no styles.
+    const value = squeeze(typeof element.value === "string" ? element.value : element.innerText ?? "");
     return { value: value.length > VALUE_LIMIT ? firstOf(value, VALUE_LIMIT) + "…" : value };
   }
   return {};

@@ -18,8 +18,9 @@ import numpy as np
 from webagent_jax.types import Episode, FloatArray, Turn
 
 State = tuple[str, str]
+"""URL without its host, and text of a page; ("", "success") and ("", "failure") end episodes."""
+
 _HOST = re.compile(r"^[a-z]+://[^/?#]*")
-"""URL and text of a page; ("", "success") and ("", "failure") are the ends of episodes."""
 
 _SUCCESS: State = ("", "success")
 _FAILURE: State = ("", "failure")

@@ -7,6 +7,7 @@ that an unchanged prompt has the recorded token ids. Responses are not executed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -410,18 +411,26 @@ def _own_policy(
 
 def _has_changed(policy: PolicyConfig, record: Path) -> bool:
     """Return whether a local policy has other files than the policy.json of an evaluation."""
-    # Import on demand: the modules import JAX.
-    from webagent_jax.policy import hf, weights
+    # Import on demand: the module imports JAX.
+    from webagent_jax.policy import hf
 
     # The error of a missing policy follows when it is loaded.
     if policy.kind != "weights" or not record.exists() or not hf.is_policy_dir(policy.path):
         return False
-    files = hf.resolve_dir(policy.path).rglob("*")
+    directory = hf.resolve_dir(policy.path)
     # A checksum reads all weights, so it is computed only if a file is newer.
-    if max(file.stat().st_mtime for file in files) <= record.stat().st_mtime:
+    if (last_change := _file_times(directory)) <= record.stat().st_mtime_ns:
         return False
-    checksum: str = weights.checksum(policy.path)
-    return checksum != atomic_files.read_json(record)["sha256"]
+    return _checksum(directory, last_change) != atomic_files.read_json(record)["sha256"]
+
+
+@functools.lru_cache
+def _checksum(directory: Path, last_change: int) -> str:
+    """Return the checksum of a policy; `last_change` distinguishes its versions."""
+    from webagent_jax.policy import weights
+
+    checksum: str = weights.checksum(directory)
+    return checksum
 
 
 def _policy_name(policy: PolicyConfig) -> str:

@@ -35,7 +35,7 @@ from webagent_jax.local_site import LOCAL_HOSTS_ONLY, is_same_origin, make_serve
 from webagent_jax.report import episode_pages, html, page, run_list, run_loader, training_curves
 from webagent_jax.report.resend import BusyError, PromptEdit, PromptSender, TurnId
 from webagent_jax.report.run_list import ListedRun
-from webagent_jax.report.training_curves import SeedGroup
+from webagent_jax.report.training_curves import Metric, SeedGroup
 from webagent_jax.types import InfraError
 
 # Minimum interval between two builds of the report of a run in progress. Builds take at most a
@@ -89,8 +89,9 @@ class RunViewer:
         self._reports: dict[Path, _Report] = {}
         self._builds: dict[Path, Future[_Report]] = {}
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
-        # One thread, so that the runs keep their cores.
+        # One thread each, at low priority, so that the runs keep their cores.
         self._executor = ThreadPoolExecutor(1, "report", initializer=lower_priority)
+        self._comparisons = ThreadPoolExecutor(1, "comparison", initializer=lower_priority)
 
     def list_runs(self) -> list[ListedRun]:
         """Return the runs, the latest change first."""
@@ -173,14 +174,13 @@ class RunViewer:
             for group in groups
         ]
         paper, other = training_curves.PAPER_METRICS, training_curves.OTHER_METRICS
-        with _DRAWING:
-            curves = [
-                (title, training_curves.curves(groups, phase, metrics, first_required=False))
-                for title, phase, metrics in (
-                    ("Training with M-GRPO", "grpo", (*paper, *other)),
-                    ("Behavior cloning", "bc", (*other, *paper)),
-                )
-            ]
+        curves = [
+            (title, self._comparisons.submit(_all_curves, groups, phase, metrics).result())
+            for title, phase, metrics in (
+                ("Training with M-GRPO", "grpo", (*paper, *other)),
+                ("Behavior cloning", "bc", (*other, *paper)),
+            )
+        ]
         return page.render(
             "compare.html.j2",
             styles=_STYLES,
@@ -362,6 +362,13 @@ def _build(listed: ListedRun) -> _Report:
         text = html.render(run, episodes=episodes, version=listed.version)
     end = time.monotonic()
     return _Report(listed.version, text, end, end - start)
+
+
+def _all_curves(
+    groups: Sequence[SeedGroup], phase: str, metrics: Sequence[Metric]
+) -> list[training_curves.Curve]:
+    with _DRAWING:
+        return training_curves.curves(groups, phase, metrics, first_required=False)
 
 
 def _message(title: str, text: str, status: int, scripts: Sequence[str] = ()) -> Response:

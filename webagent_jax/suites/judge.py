@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -110,6 +110,16 @@ class EndpointJudge:
             raise ConfigError(f"the judge's tries={self.tries} must be at least 1")
         if self.cache is not None:
             create_writable_folder(self.cache, "suite.webarena.judge.cache_dir")
+
+    def check(self) -> None:
+        """Request one verdict, which the cache does not contain.
+
+        Raises:
+            InfraError: the judge gave no verdict.
+            ConfigError: key, model or address of the judge is wrong.
+        """
+        judge = replace(self, cache=None)
+        judge.same_meaning("How many are there?", reference="2", answer="two")
 
     def same_meaning(self, intent: str, reference: str, answer: str) -> bool:
         """Return whether an answer to a task has the same meaning as the reference.

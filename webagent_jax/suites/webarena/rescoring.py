@@ -21,6 +21,8 @@ from webagent_jax.suites.matching import MatchingRules
 from webagent_jax.suites.webarena import catalog, verified
 from webagent_jax.types import Episode, InfraError, Task
 
+JUDGE_FAILED = "judge failed"
+
 
 @dataclass(frozen=True)
 class Rescore:
@@ -129,7 +131,7 @@ def rescore_webarena(
         except evaluators.NoJudgeError:
             reasons.append("no judge")
         except InfraError as error:
-            reasons.append(f"judge failed: {error}")
+            reasons.append(f"{JUDGE_FAILED}: {error}")
     return Rescore(None, ", ".join(dict.fromkeys(reasons))) if reasons else Rescore(1.0)
 
 

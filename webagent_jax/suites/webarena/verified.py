@@ -244,12 +244,15 @@ def _retrieved_data(message: str, item_type: str) -> list[Any]:
 def _parse_container(text: str) -> dict[str, Any] | list[Any] | None:
     """Return the JSON object or list of a text or its first code block; None for anything else."""
     fence = _FENCE.search(text)
-    try:
+    # The whole text first: its strings may contain code blocks.
+    for part in (text, fence[1]) if fence else (text,):
+        try:
+            value = json.loads(part)
+        except (ValueError, RecursionError):  # thousands of brackets
+            continue
         # JSON may escape half of a surrogate pair, which the package cannot encode.
-        value = to_well_formed(json.loads(fence[1] if fence else text))
-    except (ValueError, RecursionError):  # thousands of brackets
-        return None
-    return value if isinstance(value, dict | list) else None
+        return to_well_formed(value) if isinstance(value, dict | list) else None
+    return None
 
 
 def har_file(entries: Sequence[Mapping[str, Any]]) -> bytes:
