@@ -242,6 +242,18 @@ def test_shop_accepts_coupon_only_while_enabled(
     assert shop.post("/cart/coupon", code="HALF").errors
 
 
+def test_cart_loses_a_deleted_coupon(
+    data: Data, admin: SiteClient, shop: SiteClient, product
+) -> None:
+    (number,) = data["shop"].execute("SELECT id FROM promotion WHERE code = 'SPRING10'").fetchone()
+    choice = product["option_values"].split(", ")[0]
+    shop.post("/cart/add", slug=product["slug"], choice=choice, quantity=5)
+    assert "Discount" in shop.post("/cart/coupon", code="SPRING10").text
+    admin.post(f"/promotions/{number}/delete")
+    page = shop.get("/cart")
+    assert page.status == 200 and "Discount" not in page.text
+
+
 def test_customer_edits_stay_in_world(server: ArenaServerHandle, admin: SiteClient) -> None:
     fields = {"first": "Nora", "last": "W", "email": "nora@new.example", "phone": ""}
     fields |= {"customer_group": "Retailer", "note": "Ours."}

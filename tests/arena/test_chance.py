@@ -119,8 +119,8 @@ def test_copied_intent_selects_no_option(
         for item in answer_tasks(items)
         if arena.score(item.task, item.task.intent, _NULL_SITE_STATE)
     }
-    # The number of reviews with 4 stars may be 4.
-    assert solved <= {"shop/star-count"}
+    # The number of reviews with 4 stars may be 4, and that of products above 20 dollars 20.
+    assert solved <= {"shop/star-count", "shop/count-between"}
 
 
 @pytest.mark.parametrize(

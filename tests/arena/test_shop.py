@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -59,6 +60,51 @@ def test_product_list_filters_sorts_and_paginates(shop: SiteClient) -> None:
     redirect_page = shop.get("/category/cookware?sort=newest&from=&to=&stars=")
     assert redirect_page.location == "/category/cookware?sort=newest"
     assert shop.get("/category/cookware?from=cheap").errors == ["Enter an amount, such as 12.50."]
+
+
+@pytest.mark.parametrize(
+    ("site", "path"),
+    [
+        ("shop", "/category/cookware"),
+        ("shop", "/category/cookware?sort=price-up&from=5"),
+        ("shop", "/account/orders"),
+        ("admin", "/orders"),
+        ("admin", "/reviews?status=Pending"),
+        ("code", "/lanternworks/lantern/issues?state=all"),
+        ("forum", "/search?q=the"),
+    ],
+)
+def test_previous_page_has_the_first_url_of_the_list(
+    server: ArenaServerHandle, world: str, site: str, path: str
+) -> None:
+    client = SiteClient(server, world, site)
+    links = {}
+    for url in (path, f"{path}{'&' if '?' in path else '?'}page=2"):
+        page = client.get(url)
+        assert page.status == 200
+        pattern = r'<a href="([^"]+)">(Previous|Next)</a>'
+        links[url] = {name: html.unescape(link) for link, name in re.findall(pattern, page.text)}
+    first, second = links
+    assert links[first] == {"Next": second}
+    assert links[second]["Previous"] == first
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "name", "fields"),
+    [
+        ("shop", "/account/details", "newsletter", {"first": "", "email": "nora"}),
+        ("code", "/projects/new", "readme", {"name": "", "space": "whitfieldno33"}),
+        ("forum", "/settings", "mail", {"bio": "x" * 401, "town": "Harwick", "sort": "new"}),
+    ],
+)
+def test_rejected_form_keeps_its_check_box(
+    server: ArenaServerHandle, world: str, site: str, path: str, name: str, fields: dict
+) -> None:
+    client = SiteClient(server, world, site)
+    for checked_fields, state in (({name: "1"}, " checked"), ({}, "")):
+        page = client.post(path, **fields, **checked_fields)
+        assert page.status == 422 and page.errors
+        assert re.findall(rf'name="{name}" value="1"( checked|)>', page.text) == [state]
 
 
 @pytest.mark.parametrize("quantity", ["0", "-1", "21", "two", ""])

@@ -131,6 +131,67 @@ def test_wrong_quantity_gets_no_reward(
 
 
 @pytest.mark.parametrize("suite", ["compact"], indirect=True)
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("shop/review", "nickname"),
+        ("admin/new-customer", "phone"),
+        ("admin/new-product", "category"),
+        ("admin/new-product", "brand"),
+    ],
+)
+def test_wrong_field_gets_no_reward(
+    suite: ArenaSuite, data: Data, template: str, name: str
+) -> None:
+    entry = next(entry for entry in TEMPLATES if entry.name == template)
+    generated = next(selection.generate_tasks([entry], data, seed=0))
+    slots = dict(generated.instance.slots)
+    others = {"nickname": "Mallory", "phone": "555-100-2000", "brand": "Nobody"}
+    if name == "category":
+        (others["category"],) = (
+            data["shop"]
+            .execute(
+                "SELECT category.name FROM category JOIN department ON department.id ="
+                " department_id WHERE department.name = ? AND category.name != ? LIMIT 1",
+                [slots["department"], slots["category"]],
+            )
+            .fetchone()
+        )
+    slots[name] = others[name]
+    mistaken = replace(generated, instance=replace(generated.instance, slots=slots))
+    rewards = [run(suite, generated.task, ExpertOf(item)).reward for item in (generated, mistaken)]
+    assert rewards == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+@pytest.mark.parametrize(
+    "name",
+    # The post of downvote-negative/1 has negative comments only.
+    [*(f"code/close-labelled/{number}" for number in (1, 2, 3)), "forum/downvote-negative/2"],
+)
+def test_action_on_all_items_gets_no_reward(suite: ArenaSuite, data: Data, name: str) -> None:
+    generated = suite._by_name[name]
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    slots, site = generated.instance.slots, name.partition("/")[0]
+    with closing(suite.make_env(generated.task)) as environment:
+        environment.reset()
+        client = SiteClient(suite._server, environment._world, site)
+        if site == "code":
+            sql = (
+                "SELECT path || '/' || project.slug, number FROM issue JOIN project"
+                " ON project.id = project_id JOIN namespace ON namespace.id = namespace_id"
+                " WHERE project.name = ? AND state = 'open'"
+            )
+            for path, number in data[site].execute(sql, [slots["project"]]):
+                client.post(f"/{path}/issues/{number}/state")
+        else:
+            sql = "SELECT comment.id FROM comment JOIN post ON post.id = post_id WHERE title = ?"
+            for (number,) in data[site].execute(sql, [slots["title"]]):
+                client.post(f"/vote/comment/{number}", direction="-1", back="/")
+        assert environment.compute_reward("") == 0.0
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
 def test_reorder_with_wrong_quantity_gets_no_reward(suite: ArenaSuite) -> None:
     tasks = [*suite.tasks("test"), *suite.tasks("train")]
     num_checked = 0

@@ -158,6 +158,10 @@ def test_draw_of_a_missing_member_gives_no_task(name: str, data: Data) -> None:
         (["Oak Café"], "Oak Café" + " word" * 16, True),
         (["Oak Café"], "Oak Café," + ",".join("abcdefghijklmnop"), True),
         (["a b c |OR| a"], "a" + " word" * 17, False),
+        (["21 |OR| 20"], "20 of them in room 12", False),
+        (["21 |OR| 20"], "19 20", True),
+        (["0 |OR| none"], "none or 3", True),
+        (["33.00 |OR| 33"], "$33 for 2", False),
     ],
 )
 def test_hedged_answers_list_words_or_numbers(
@@ -215,6 +219,89 @@ def test_answers_may_have_other_forms(
 
     assert [accepts(text.format(*parts)) for text in right] == [True] * len(right)
     assert [accepts(text.format(*parts)) for text in wrong] == [False] * len(wrong)
+
+
+SELECTED_ANSWERS = [
+    # task, right answers, wrong answers
+    (
+        "shop/orders-in-month/2",
+        ("The number of orders is 3. All are from April 2023.", "It is '3'."),
+        ("The number of orders is 4. All are from April 2023.", "The number is 3. Perhaps 4. No."),
+    ),
+    (
+        "map/list-address/2",
+        ("172 Bayview Avenue, Fairhaven 40252. It is the bakery.",),
+        ("172 Bayview Avenue, Fairhaven 40253. It is the bakery.",),
+    ),
+    (
+        "shop/order-status/1",
+        ("The status is 'Complete'.", "'Complete'. It's done."),
+        ("The status is 'Pending'.", "'Complete' or 'Pending'", "Complete or 'Pending'"),
+    ),
+    (
+        "shop/order-choice/4",
+        ("Size: M", "The size is M. It was delivered."),
+        ("S, M, L, XL", "M or 'L'", "The size is L. It was delivered."),
+    ),
+    (
+        "map/coordinates/4",
+        ("46.9848\u00b0, -38.3696\u00b0", "(46.9848\u00b0,-38.3696\u00b0)"),
+        ("46.9848\u00b0, 38.3696\u00b0", "46.98\u00b0, -38.37\u00b0"),
+    ),
+    (
+        "shop/price-range/1",
+        ("$14.99-$67.95", "$14.99\u2013$67.95", "14.99-67.95"),
+        ("$14.99-$67.96", "$4.99\u2013$67.95"),
+    ),
+    (
+        "admin/who-gave-stars/3",
+        ("Irene H and Julian D", "Irene H., Julian D."),
+        ("Irene H", "Irene G and Julian D"),
+    ),
+    ("admin/extreme-month/1", ("Dec, $556.39", "Dec: 556.39"), ("Nov, $556.39", "Dec, $556.30")),
+    (
+        "map/hours/1",
+        ("opens at 07:00, closes at 21:00", "from 07:00 till 21:00", "7:00 to 21:00", "7:00-21:00"),
+        ("17:00 to 21:00", "07:00 till 21:30", "7:30-21:00"),
+    ),
+    ("forum/negative-comments/2", ("none", "None of them.", "0"), ("1", "none or 2", "no 1")),
+    (
+        "forum/larger-community/1",
+        ("4,421", "Dunmore: 4421 subscribers, the other has 328"),
+        ("328",),
+    ),
+    ("shop/count-between/2", ("21", "There are 20."), ("19", "19, 20 or 21")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"), SELECTED_ANSWERS, ids=lambda value: str(value)[:24]
+)
+def test_selected_tasks_accept_other_forms_of_right_answers_only(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]],
+    name: str,
+    right: Sequence[str],
+    wrong: Sequence[str],
+) -> None:
+    tasks = [item.task for items in tasks_by_split.values() for item in items]
+    (task,) = (task for task in tasks if task.id == f"arena/{name}")
+    scores = {text: arena.score(task, text, cast(SiteState, None)) for text in (*right, *wrong)}
+    assert scores == dict.fromkeys(right, 1.0) | dict.fromkeys(wrong, 0.0)
+
+
+def test_answers_with_a_sentence_or_quotes_are_accepted(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]],
+) -> None:
+    for item in (item for items in tasks_by_split.values() for item in items):
+        references = item.task.eval.get("reference_answers", {}).get("must_include")
+        if references is None:
+            continue
+        texts = [reference.split(" |OR| ")[0] for reference in references]
+        for answer in (
+            f"{' and '.join(texts)}. That is what the page shows.",
+            "It is '" + "', '".join(texts) + "'.",
+        ):
+            assert arena.score(item.task, answer, cast(SiteState, None)), (item.task.id, answer)
 
 
 def reference_urls(template_name: str, data: Data) -> list[list[str]]:

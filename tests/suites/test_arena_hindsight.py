@@ -175,6 +175,7 @@ def test_candidates_reject_answers_that_list_options(
     episode = run(suite, first_task("shop/buy", seed=1).task, ExpertOf(delivery))
     for answer, is_candidate in (
         (episode.answer, True),
+        (f"The delivery was '{episode.answer}'.", True),
         ("Standard, Express or Pick-up point", False),
         (f"{episode.answer} {'and so on ' * 6}", False),
     ):

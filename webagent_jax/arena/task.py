@@ -37,6 +37,17 @@ _WORD = re.compile(r"\w+")
 # "6/5/2023" is three numbers, because the evaluators split words at slashes.
 _NUMBER = re.compile(r"\d+(?:[.,:-]\d+)*")
 _SMALL_NUMBER = re.compile(r"\d\d?")
+_ANSWER_REPLACEMENTS = (
+    # NLTK keeps the stop of "is 3. All" or "350 m. It" in the word before it.
+    (re.compile(r"(?:(?<=\d)|(?<=\b[^\W\d_]))\.(?=\s)"), " ."),
+    # NLTK separates only some single quotes from the words inside: "'Complete'" is one word.
+    (re.compile(r"(?<!\w)'(.+?)'(?!\w)"), r"\1"),
+    # The sign in "46.9848\u00b0" and the dash in "$14.99-$67.95" are parts of words.
+    (re.compile(r"(?<=\d)\u00b0"), ""),
+    (re.compile(r"(?<=\.\d\d)\s*[-\u2013]\s*(?=\$?\d)"), " - "),
+    # Pages write the time 7:00 as 07:00.
+    (re.compile(r"(?<![\d:.,])(?=\d:\d\d(?![\d:]))"), "0"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +214,19 @@ def all_of(*specs: EvalSpec) -> EvalSpec:
     return result
 
 
+def answer_forms(answer: str) -> tuple[str, ...]:
+    """Return the answer and, if it differs, its normalized form; a task may accept either.
+
+    The evaluators split answers into words like the NLTK version of WebArena, including its
+    quirks: without the normalized form, "The number of orders is 3. All are paid." does not
+    contain 3, and "The status is 'Complete'." does not contain Complete.
+    """
+    normalized = answer
+    for pattern, replacement in _ANSWER_REPLACEMENTS:
+        normalized = pattern.sub(replacement, normalized)
+    return (answer,) if normalized == answer else (answer, normalized)
+
+
 def is_hedged(answer: str, intent: str, spec: EvalSpec) -> bool:
     """Return whether an answer lists many possible answers instead of giving one.
 
@@ -211,7 +235,8 @@ def is_hedged(answer: str, intent: str, spec: EvalSpec) -> bool:
 
     - more than 15 words beyond those of the references, or
     - more than 2 numbers that neither the references nor the intent contain, or any such number if
-      the only reference is a number below 100.
+      the only reference is a number below 100, also with other such numbers or words without
+      digits as alternatives.
 
     Args:
         answer: message of the agent.
@@ -230,8 +255,14 @@ def is_hedged(answer: str, intent: str, spec: EvalSpec) -> bool:
     # 2. Numbers: those of the intent cannot be guesses.
     known_numbers = set(_NUMBER.findall(" ".join((intent, *references))))
     extra_numbers = [number for number in _NUMBER.findall(answer) if number not in known_numbers]
-    is_count = len(references) == 1 and _SMALL_NUMBER.fullmatch(references[0])
+    is_count = len(references) == 1 and _is_small_count(references[0])
     return len(extra_numbers) > (0 if is_count else _MAX_EXTRA_NUMBERS)
+
+
+def _is_small_count(reference: str) -> bool:
+    """Return whether all numbers among the alternatives are below 100, and one exists."""
+    numbers = [text for text in reference.split(_OR) if re.search(r"\d", text)]
+    return bool(numbers) and all(_SMALL_NUMBER.fullmatch(number) for number in numbers)
 
 
 def _make_spec(evaluator: str, **parts: Any) -> EvalSpec:

@@ -6,15 +6,16 @@ import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from webagent_jax.arena import selection
 from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
-from webagent_jax.arena.task import is_hedged
+from webagent_jax.arena.task import answer_forms, is_hedged
 from webagent_jax.browser import BrowserPool, Session
 from webagent_jax.config import ArenaConfig, ConfigError
-from webagent_jax.suites import evaluators, site_state, task_file
+from webagent_jax.suites import evaluators, matching, site_state, task_file
 from webagent_jax.suites.browser_environment import BrowserEnvironment
 from webagent_jax.suites.evaluators import SiteState
 from webagent_jax.suites.names import did_you_mean
@@ -186,9 +187,42 @@ def score(task: Task, answer: str | None, site_state: SiteState) -> float:
     Raises:
         InfraError: the browser or a site fails.
     """
-    if answer is not None and is_hedged(answer, task.intent, dict(task.eval)):
+    if "string_match" not in task.eval.get("eval_types", ()):
+        return evaluators.score(task, answer, site_state)
+    if not accepts_answer(task, answer):
         return 0.0
-    return evaluators.score(task, answer, site_state)
+    other_types = [name for name in task.eval["eval_types"] if name != "string_match"]
+    state_task = replace(task, eval={**task.eval, "eval_types": other_types})
+    return evaluators.score(state_task, answer, site_state)
+
+
+def accepts_answer(task: Task, answer: str | None) -> bool:
+    """Return whether a task with references for its answer accepts this one.
+
+    One form of the answer must contain all references (`answer_forms`). No form may be hedged or
+    contain an excluded text.
+    """
+    # A missing answer is not "N/A".
+    if answer is None:
+        return False
+    forms = answer_forms(answer)
+    if any(is_hedged(form, task.intent, dict(task.eval)) for form in forms):
+        return False
+    references = dict(task.eval["reference_answers"])
+    excluded_texts = references.pop("must_exclude", ())
+    # The comparisons normalize again, as in the harnesses (`matching.normalize`).
+    texts = [matching.normalize(form, matching.LITE) for form in forms]
+    if not all(matching.must_exclude(excluded_texts, text, matching.LITE) for text in texts):
+        return False
+    return any(
+        all(_matches(text, *reference) for reference in references.items()) for text in texts
+    )
+
+
+def _matches(text: str, comparison: str, reference: Any) -> bool:
+    if comparison == "exact_match":
+        return matching.exact_match(reference, text, matching.LITE)
+    return matching.must_include(reference, text, matching.LITE, page=False)
 
 
 class ArenaEnvironment(BrowserEnvironment):

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import urlsplit
 
 from webagent_jax import expert_steps
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import SITES, TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
-from webagent_jax.arena.task import eval_kind, is_hedged
-from webagent_jax.suites import matching
+from webagent_jax.arena.task import eval_kind
+from webagent_jax.suites.arena import accepts_answer
 from webagent_jax.types import (
     Action,
     ActionKind,
@@ -112,7 +111,8 @@ class HindsightIndex:
             if not _starts_like(generated, episode) or not all(slot in text for slot in slots):
                 continue
             if eval_kind(generated.instance.eval) == "answer":
-                is_candidate, answer = _accepts(generated, episode.answer), episode.answer or ""
+                answer = episode.answer or ""
+                is_candidate = accepts_answer(generated.task, episode.answer)
             else:
                 is_candidate, answer = any(slot in acted_text for slot in slots), ""
             if is_candidate:
@@ -211,20 +211,3 @@ def _acted_texts(steps: Sequence[Step]) -> Iterator[str]:
         if step.action.element_id is not None:
             yield step.page.elements[step.action.element_id].name
         yield step.action.value or ""
-
-
-def _accepts(generated: GeneratedTask, answer: str | None) -> bool:
-    """Return whether a task with an answer rewards this one (`arena.score`)."""
-    spec = generated.instance.eval
-    if answer is None or is_hedged(answer, generated.task.intent, spec):
-        return False
-    references: Mapping[str, Any] = spec["reference_answers"]
-    return all(_matches(answer, *reference) for reference in references.items())
-
-
-def _matches(answer: str, comparison: str, reference: Any) -> bool:
-    if comparison == "exact_match":
-        return matching.exact_match(reference, answer, matching.LITE)
-    if comparison == "must_exclude":
-        return matching.must_exclude(reference, answer, matching.LITE)
-    return matching.must_include(reference, answer, matching.LITE, page=False)

@@ -132,9 +132,8 @@ def _settings_context(request: RequestContext) -> dict[str, Any]:
         " ORDER BY username",
         request.session.account_id,
     )
-    mail = request.value("SELECT mail FROM member WHERE id = ?", request.session.account_id)
     sorts = [(key, text) for key, (text, _) in post_lists.SORTS.items()]
-    return {"blocked": blocked_rows, "mail": mail, "sorts": sorts}
+    return {"blocked": blocked_rows, "sorts": sorts}
 
 
 @views.post("/settings", signed_in=True)

@@ -246,7 +246,7 @@ def _save_default(request: RequestContext, form: Form, number: int) -> Response:
 @views.get("/account/details", signed_in=True)
 def details_form(request: RequestContext) -> Response:
     customer_row = request.row("SELECT * FROM customer WHERE id = ?", request.session.account_id)
-    return request.render("details.html.j2", form=Form({**customer_row}), customer=customer_row)
+    return request.render("details.html.j2", form=Form({**customer_row}))
 
 
 @views.post("/account/details", signed_in=True)
@@ -259,7 +259,7 @@ def details(request: RequestContext) -> Response:
     if request.value(email_sql, row[2], customer_row["id"]):
         form.errors["email"] = "There is an account with this email address already."
     if form.errors:
-        return request.render("details.html.j2", 422, form=form, customer=customer_row)
+        return request.render("details.html.j2", 422, form=form)
     request.execute(
         "UPDATE customer SET first = ?, last = ?, email = ?, phone = ?, newsletter = ?"
         " WHERE id = ?",

@@ -62,8 +62,9 @@ def load_cart(request: RequestContext) -> Cart:
     )
     notes = request.session.pending_inputs
     code = notes.get("coupon")
-    coupon = code and request.row("SELECT * FROM promotion WHERE code = ?", code)
-    return Cart(items, coupon, notes.get("delivery", "Standard"))
+    # The back office may have deleted the coupon since it was applied.
+    coupons = request.rows("SELECT * FROM promotion WHERE code = ?", code) if code else []
+    return Cart(items, next(iter(coupons), None), notes.get("delivery", "Standard"))
 
 
 @views.get("/cart")

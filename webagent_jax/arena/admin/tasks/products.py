@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from urllib.parse import quote_plus
 
 from webagent_jax.arena.admin.products import SORTS
 from webagent_jax.arena.admin.tasks.helpers import (
@@ -14,7 +15,8 @@ from webagent_jax.arena.admin.tasks.helpers import (
     save_product,
 )
 from webagent_jax.arena.shop.product_catalog import categories
-from webagent_jax.arena.shop.tasks.helpers import format_dollars
+from webagent_jax.arena.shop.tasks.helpers import SHOP, format_dollars
+from webagent_jax.arena.site import to_slug
 from webagent_jax.arena.task import (
     Data,
     Slots,
@@ -22,6 +24,7 @@ from webagent_jax.arena.task import (
     TemplateRegistry,
     all_of,
     answer_includes,
+    page_equals,
     sample_row,
     url_equals,
 )
@@ -213,7 +216,13 @@ def _sample_new_product(data: Data, rng: random.Random) -> TaskInstance | None:
     if data["shop"].execute(sql, [name]).fetchone():
         return None
     texts = (name, slots["sku"], f"${format_dollars(price)}", slots["stock"])
-    spec = all_of(*(product_field_equals(slots["sku"], i, text) for i, text in enumerate(texts, 1)))
+    # The list does not show categories, but its search finds them.
+    query = quote_plus(f"{slots['sku']} {category.name}")
+    spec = all_of(
+        *(product_field_equals(slots["sku"], i, text) for i, text in enumerate(texts, 1)),
+        page_equals(f"{ADMIN}/products?q={query}", "td:nth-child(2)", slots["sku"]),
+        page_equals(f"{SHOP}/product/{to_slug(name)}", ".details tr:first-of-type td", brand),
+    )
     return TaskInstance(slots, spec)
 
 

@@ -200,7 +200,8 @@ def _sample_extreme_month(data: Data, rng: random.Random) -> TaskInstance | None
     value = best_row[_FIGURES[figure] - 1]
     if sum(row[_FIGURES[figure] - 1] == value for row in rows) > 1:
         return None
-    month = f"{month_name(best_row[0], '%B')} |OR| {month_name(best_row[0], '%b %Y')}"
+    formats = ("%B", "%b %Y", "%b")
+    month = " |OR| ".join(dict.fromkeys(month_name(best_row[0], text) for text in formats))
     spec = answer_includes(month, _reference(figure, int(value)))
     return TaskInstance({"end": end, "figure": figure, "span": span}, spec)
 

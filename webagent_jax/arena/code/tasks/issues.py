@@ -375,8 +375,15 @@ def _sample_close_labelled(data: Data, rng: random.Random) -> TaskInstance | Non
     issue_rows = fetch_rows(data, sql, project["id"], label)
     if not 2 <= len(issue_rows) <= 3:
         return None
+    numbers = {row["number"] for row in issue_rows}
+    open_sql = "SELECT number FROM issue WHERE project_id = ? AND state = 'open'"
+    open_numbers = {row["number"] for row in fetch_rows(data, open_sql, project["id"])}
+    expected_states = dict.fromkeys(sorted(numbers), "Closed")
+    # One other issue suffices: an agent that ignores the label closes the newest, listed first.
+    expected_states |= dict.fromkeys(sorted(open_numbers - numbers)[-1:], "Open")
     states = [
-        page_equals(url_of(project, row["number"]), ".head .state", "Closed") for row in issue_rows
+        page_equals(url_of(project, number), ".head .state", state)
+        for number, state in expected_states.items()
     ]
     return TaskInstance({"project": project["name"], "label": label}, all_of(*states))
 

@@ -91,7 +91,8 @@ def _sample_negative_comments(data: Data, rng: random.Random) -> TaskInstance | 
     if not 1 <= len(comments) <= 24:
         return None
     count = sum(row["up"] < row["down"] for row in comments)
-    return TaskInstance({"community": community["title"]}, answer_includes(str(count)))
+    reference = str(count) if count else "0 |OR| none"
+    return TaskInstance({"community": community["title"]}, answer_includes(reference))
 
 
 @tasks.add(

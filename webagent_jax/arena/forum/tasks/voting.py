@@ -223,7 +223,9 @@ def _sample_downvote_negative(data: Data, rng: random.Random) -> TaskInstance | 
         authors.count(row["author_id"]) > 1 or row["author_id"] == 1 for row in negative_comments
     ):
         return None
-    spec = all_of(*(comment_has_points(row, row["score"] - 1) for row in negative_comments))
+    # The other comments keep their points.
+    points = [(row, row["score"] - (row["score"] < 0)) for row in comments]
+    spec = all_of(*(comment_has_points(row, number) for row, number in points))
     return TaskInstance({"title": post["title"]}, spec)
 
 

@@ -84,7 +84,10 @@ def address(slots: Slots, page: Observation) -> Expert:
 
 
 # Texts between the times in an answer. \u2013 is a dash.
-_HOURS_MARKS = ("-", " - ", "\u2013", " \u2013 ", " to ", " until ", " and ", " and closes at ")
+_HOURS_MARKS = (
+    *("-", " - ", "\u2013", " \u2013 ", " to ", " until ", " till ", " and "),
+    *(" and closes at ", ", closes at "),
+)
 
 
 def _sample_hours(data: Data, rng: random.Random) -> TaskInstance | None:

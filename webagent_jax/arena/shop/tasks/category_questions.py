@@ -79,11 +79,15 @@ def _sample_count_between(data: Data, rng: random.Random) -> TaskInstance | None
         5 * round(price / 500)
         for price in (prices[rng.randint(3, 20)], prices[rng.randint(25, 45)])
     )
-    count = sum(100 * low <= price <= 100 * high for price in prices)
+    # A product may cost exactly one of the limits, which "between" may include or exclude.
+    counts = (
+        sum(100 * low <= price <= 100 * high for price in prices),
+        sum(100 * low < price < 100 * high for price in prices),
+    )
     if low >= high or low < 5:
         return None
     slots = {"category": category["name"], "low": str(low), "high": str(high)}
-    return TaskInstance(slots, answer_includes(str(count)))
+    return TaskInstance(slots, answer_includes(" |OR| ".join(map(str, dict.fromkeys(counts)))))
 
 
 @tasks.add(

@@ -125,7 +125,7 @@ def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
         rng,
         data["shop"]
         .execute(
-            "SELECT name, option_name, choice FROM purchase_item JOIN product"
+            "SELECT name, option_name, option_values, choice FROM purchase_item JOIN product"
             " ON product.id = product_id WHERE purchase_id = ?",
             [order["id"]],
         )
@@ -136,7 +136,13 @@ def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
         "product": item["name"],
         "option": item["option_name"].lower(),
     }
-    return TaskInstance(slots, answer_includes(item["choice"]))
+    # An answer may contain the name of the product, and with it the name of another option.
+    options = [
+        option
+        for option in item["option_values"].split(", ")
+        if f" {option} ".lower() not in f" {item['name']} ".lower()
+    ]
+    return TaskInstance(slots, answer_includes(item["choice"], excluding=options))
 
 
 @tasks.add(
