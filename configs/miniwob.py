@@ -2,8 +2,8 @@ r"""SmolLM2-135M-Instruct on 56 tasks of MiniWoB++: BC, then M-GRPO, with LoRA a
 
 The tasks are those of WebGUM (arXiv 2305.11854, HTML only). BC trains on 48 demonstrations of each
 of 50 tasks (`:bc`): two have no expert (click-checkboxes-soft, click-pie), and 4 have episodes of
-3,000 to 7,000 tokens, which would take half of the time. A second epoch from its result, with half
-of the learning rate, is the adapter in the package, `smollm2-135m-miniwob` (docs/results.md).
+3,000 to 7,000 tokens, which would take half of the time. Two more epochs, with half of the
+learning rate, give the adapter in the package, `smollm2-135m-miniwob` (docs/results.md).
 Hardware: two CPU cores, with --config.policy.matmul_dtype=bfloat16 --config.mesh.data=2
 --config.mesh.fsdp=1 and XLA_FLAGS=--xla_force_host_platform_device_count=2. Every evaluation uses
 all tasks, sampled at temperature 1.
@@ -13,9 +13,9 @@ all tasks, sampled at temperature 1.
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval \
         --config.policy.path=runs/miniwob/bc/policy
 
-`:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes. Only sampled success on these
-tasks rises, and the other tasks lose (docs/results.md). The run in docs/lab_log.md has other tasks
-and another adapter.
+`:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes. From two epochs of BC, it gained
+less than a third epoch, and the other tasks lost (docs/results.md). The run in docs/lab_log.md has
+other tasks and another adapter.
 
     webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \

@@ -45,6 +45,7 @@ from tools.results.miniwob import (
     miniwob_second_epoch_rl,
     miniwob_second_epoch_rl_trained,
     miniwob_second_thoughts,
+    miniwob_third_epoch,
     miniwob_thoughts,
     miniwob_thoughts_tasks,
 )
@@ -118,6 +119,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_second_epoch": miniwob_second_epoch,
     "miniwob_second_epoch_rl": miniwob_second_epoch_rl,
     "miniwob_second_epoch_rl_trained": miniwob_second_epoch_rl_trained,
+    "miniwob_third_epoch": miniwob_third_epoch,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
     "miniwob_after_arena": partial(runs_from, "miniwob_after_arena", _AFTER_ARENA_TITLES),

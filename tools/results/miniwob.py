@@ -8,6 +8,7 @@ from tools.results.behavior_cloning import decisions_and_success
 from tools.results.formatting import gain_over, in_three_columns, interval, table_of
 from tools.results.stored_runs import RUNS, Run, load_runs
 
+_THIRD_EPOCH = {"miniwob/bc_reasons_third": "third epoch, %"}
 # Titles of the runs of M-GRPO from two epochs of BC, by folder.
 _SECOND_EPOCH_RL = {
     "miniwob_reasons/grpo": "learning rate 3e-4, %",
@@ -49,6 +50,11 @@ def miniwob_second_epoch() -> str:
     return _compare("miniwob/bc_reasons", {"miniwob/bc_reasons_more": "second epoch, %"})
 
 
+def miniwob_third_epoch() -> str:
+    """Return the table of a third epoch of BC with reasons, against the second."""
+    return _compare("miniwob/bc_reasons_more", _THIRD_EPOCH)
+
+
 def miniwob_second_epoch_rl() -> str:
     """Return the table of M-GRPO from two epochs of BC, with two learning rates."""
     return _compare("miniwob/bc_reasons_more", _SECOND_EPOCH_RL)
@@ -56,7 +62,8 @@ def miniwob_second_epoch_rl() -> str:
 
 def miniwob_second_epoch_rl_trained() -> str:
     """Return the same table for further held-out episodes of the tasks that M-GRPO trains on."""
-    return _compare("miniwob/bc_reasons_more", _SECOND_EPOCH_RL, prefix="trained_")
+    runs = _THIRD_EPOCH | _SECOND_EPOCH_RL
+    return _compare("miniwob/bc_reasons_more", runs, prefix="trained_")
 
 
 def miniwob_thoughts_tasks() -> str:
