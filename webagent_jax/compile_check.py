@@ -8,7 +8,6 @@ include loop bodies once and Pallas kernels not at all.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -386,8 +385,7 @@ def _count_trained(cfg: RunConfig, model: ModelConfig) -> int:
     if not cfg.lora.rank:
         return policy.count_params(model)
     params = policy.abstract_params(model)
-    adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(adapters))
+    return lora.count_params(params, cfg.lora.rank, cfg.lora.target_modules)
 
 
 def _scoring_work(cfg: RunConfig, model: ModelConfig, mesh: Mesh) -> CostEstimate:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 from safetensors import SafetensorError, safe_open
 
 from webagent_jax import policy
@@ -117,8 +116,7 @@ def _check_disk(cfg: RunConfig, workdir: Path, model: ModelConfig) -> CheckResul
     if cfg.lora.rank:
         # With LoRA, checkpoints contain the adapters only.
         params = policy.abstract_params(model)
-        adapters = lora.abstract_adapters(params, cfg.lora.rank, cfg.lora.target_modules)
-        count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
+        count = lora.count_params(params, cfg.lora.rank, cfg.lora.target_modules)
     checkpoint_bytes = 4 * _ARRAYS_PER_PARAM * count
     free = shutil.disk_usage(nearest_existing_folder(workdir)).free
     description = (

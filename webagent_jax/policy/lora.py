@@ -78,6 +78,11 @@ def abstract_adapters(params: Any, rank: int, projections: Sequence[str]) -> Ada
     return jax.eval_shape(make, jax.random.key(0))
 
 
+def count_params(params: Any, rank: int, projections: Sequence[str]) -> int:
+    """Return the number of scalars in the adapters of params, or of their shapes."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_adapters(params, rank, projections)))
+
+
 def attach(base: FrozenBase | None, trainable: Any) -> Any:
     """Return the params with the trained adapters attached; `trainable` itself without a base."""
     if base is None:

@@ -59,6 +59,8 @@ class Learner:
         self.model, params = load_policy(
             with_policy_path(cfg, loading.frozen_base_path(cfg)), self.mesh
         )
+        # Created once: every new jitted function is traced and compiled again.
+        self._cast = jax.jit(partial(serving_params.cast_params, self.model))
         self._base, trained = _split_trainable(cfg, self.model, params, self.mesh)
         initial_params = params
         if not cfg.lora.create_new_adapter:
@@ -193,7 +195,7 @@ class Learner:
         # Each process receives all params: in the dtypes of its engine they need half of the
         # memory. Quantization rounds the original ones.
         if distributed.process_count() > 1 and engine.quantization == "none":
-            params = jax.jit(partial(serving_params.cast_params, self.model))(params)
+            params = self._cast(params)
         params = sharding.copy_to_each_process(params, engine.tensor_parallel_size)
         return PolicySnapshot(snapshot.version, params)
 
