@@ -15,8 +15,8 @@ read pages of this size. Hardware: two CPU cores.
 `:smollm2` evaluates SmolLM2-135M-Instruct with the adapter in the package, `smollm2-135m-arena`,
 and continues its training; the thoughts of experts restate the task. The adapter was trained from
 `smollm2-135m-miniwob` (before commit b20f94c) in four stages of BC on different tasks: first
-turns, which teach to choose by the task; the first and two other turns; complete demonstrations;
-and 7,423 complete demonstrations. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16
+turns, so that it learns to base actions on the task; the first and two other turns; complete
+demonstrations; and 7,423 more. Results: docs/results.md. --config.policy.matmul_dtype=bfloat16
 is faster on CPUs with AVX512-BF16, --config.policy.dtype=bfloat16 on GPUs and TPUs.
 
     webagent evaluate --config=arena:smollm2 --workdir=runs/arena_eval
@@ -156,7 +156,7 @@ _SMOLLM2 = replace(
     grpo=replace(_ARENA.grpo, row_tokens=2_048),
 )
 
-# Tokens per second decide on a CPU: first turns have the shortest prompts.
+# On a CPU, token throughput is the bottleneck: first turns have the shortest prompts.
 _FIRST_TURNS = replace(
     _SMOLLM2,
     policy=PolicyConfig(path="smollm2-135m-miniwob"),
@@ -192,7 +192,7 @@ _THREE_TURNS = replace(
     ),
 )
 
-# Complete demonstrations share more tokens per turn, and five of six turns are later ones.
+# The turns of a complete demonstration share more tokens; five of six are not first turns.
 _ALL_TURNS = replace(
     _THREE_TURNS,
     policy=PolicyConfig(path="runs/arena_three/adapter"),
@@ -203,7 +203,7 @@ _ALL_TURNS = replace(
     bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=200, eval_interval=150),
 )
 
-# 7,423 demonstrations twice, where the stages before have 2,895 in all.
+# Two epochs of 7,423 demonstrations; the earlier stages have 2,895 in total.
 _MANY_DEMOS = replace(
     _ALL_TURNS,
     # Output of `webagent export` above.

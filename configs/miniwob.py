@@ -13,9 +13,9 @@ all tasks, sampled at temperature 1.
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval \
         --config.policy.path=runs/miniwob/bc/policy
 
-`:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes. From two epochs of BC, it gained
-less than a third epoch, and the other tasks lost (docs/results.md). The run in docs/lab_log.md has
-other tasks and another adapter.
+`:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes. Started after two epochs of BC,
+it gained less on these tasks than a third epoch of BC, and success on the other tasks fell
+(docs/results.md). The run in docs/lab_log.md has other tasks and another adapter.
 
     webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
@@ -115,9 +115,9 @@ _LONG_TASKS = (
 )
 _TASKS_WITHOUT_EXPERT = ("click-checkboxes-soft", "click-pie")
 
-# Tasks with both outcomes in a group of four attempts at one of two training seeds, sampled from
-# the adapter at temperature 1.3. Tasks above 80 % and one of two similar email tasks are left out,
-# so that each task has several groups.
+# Tasks with both outcomes in a group of four attempts at one of two training seeds, sampled at
+# temperature 1.3 after two epochs of BC. Tasks above 80 % and one of two similar email tasks are
+# left out, so that each task has several groups.
 _GRPO_TASKS = (
     "choose-date-medium",
     "click-collapsible-2",

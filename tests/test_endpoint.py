@@ -146,7 +146,7 @@ def test_transient_fault_is_retried(chat_server: ChatServer, fault: str) -> None
     chat_server.replies = [TRANSIENT_FAULTS[fault], TRANSIENT_FAULTS[fault], SUCCESS]
     endpoint = make_endpoint(chat_server, timeout=0.2 if fault in ("slow", "drip") else 5.0)
     assert send_request(endpoint) == ChatResponse("done", "stop", 7, 2)
-    assert (len(chat_server.requests), endpoint.usage) == (3, Usage(replies=1, retries=2))
+    assert (len(chat_server.requests), endpoint.usage) == (3, Usage(responses=1, failed_requests=2))
 
 
 @pytest.mark.parametrize("fault", ["rate", "malformed", "reset", "slow"])
@@ -156,7 +156,7 @@ def test_persistent_fault_raises_infra_error(chat_server: ChatServer, fault: str
     send_request(endpoint)
     with pytest.raises(InfraError, match=r"tiny at http.* sent no response: "):
         send_request(endpoint)
-    assert (len(chat_server.requests), endpoint.usage.retries) == (4, 3)
+    assert (len(chat_server.requests), endpoint.usage.failed_requests) == (4, 3)
 
 
 def test_unreachable_endpoint_raises_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +355,7 @@ def test_unsupported_option_is_not_resent(
         set(body) == {"model", "messages", *expected_options} for body in chat_server.bodies[-3:]
     )
     assert [line.split()[4].rstrip(":") for line in log_lines] == sorted(unsupported_options)
-    assert (endpoint.usage.replies, endpoint.usage.retries) == (3, 0)
+    assert (endpoint.usage.responses, endpoint.usage.failed_requests) == (3, 0)
 
 
 def test_option_unsupported_under_both_names_raises_error(chat_server: ChatServer) -> None:
@@ -444,7 +444,7 @@ def test_usage_dollars_follow_prices(
 
 def test_usage_str_contains_counts_and_price() -> None:
     assert str(Usage(2, 1, 1_000, 20)) == (
-        "2 responses, 1 retries, 1,000 + 20 tokens, at an unknown price"
+        "2 responses, 1 failed requests, 1,000 + 20 tokens, at an unknown price"
     )
     assert str(Usage(dollars=1_234.5)).endswith("about $1,234.50")
 

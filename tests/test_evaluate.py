@@ -342,7 +342,7 @@ def test_result_is_unchanged_after_three_kills(run, tmp_path):
 
 
 def test_seconds_and_usage_accumulate_across_restarts(run, tmp_path):
-    usage = Usage(replies=3, prompt_tokens=100, completion_tokens=10, dollars=0.5)
+    usage = Usage(responses=3, prompt_tokens=100, completion_tokens=10, dollars=0.5)
     with pytest.raises(_SimulatedKill):
         run(tmp_path, progress=KillingProgress(2), usage=usage)
     ledger_path = tmp_path / "episodes" / "spent.json"

@@ -1,4 +1,4 @@
-"""List the tasks of a checkout of WebArena-Infinity that pay for doing nothing.
+"""List the tasks of a checkout of WebArena-Infinity that reward doing nothing.
 
 python tools/audit_infinity.py DIR
 
@@ -32,7 +32,7 @@ def main() -> None:
                 print(f"{'NEW' if is_new else 'excluded':9} {name}  {task.intent}")
         except ConfigError as error:
             sys.exit(str(error))
-    sys.exit(f"{num_new} tasks pay for doing nothing and are not excluded" if num_new else 0)
+    sys.exit(f"{num_new} tasks reward doing nothing and are not excluded" if num_new else 0)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 python tools/simulate_scale.py                  # tables of docs/sizing.md
 python tools/simulate_scale.py --store=WORKDIR  # store the episodes of an M-GRPO run first
 
-The simulation plays stored episodes: the order of their turns, the tokens of their responses and
-the times of their browsers are measured. It schedules groups as `train/batches.py` does and starts
+The simulation replays stored episodes: the order of their turns, the tokens of their responses and
+the browser times are measured. It schedules groups as `train/batches.py` does and starts
 an update when all hosts have their batches. Times of engines and updates are those of
 `webagent_jax/sizing.py`. Engines do not compute during an update; browsers continue.
 """
@@ -100,7 +100,7 @@ class Host:
 
     Args:
         settings: settings of the host.
-        groups: groups to play.
+        groups: groups to replay.
     """
 
     def __init__(self, settings: Settings, groups: Iterator[StoredGroup]) -> None:
@@ -118,7 +118,7 @@ class Host:
         self._waiting: deque[_Episode] = deque()
 
     def collect(self, update: int, num_ahead: int) -> None:
-        """Play until the batch of the update is complete, as `train/batches.py` does."""
+        """Simulate until the batch of the update is complete, as `train/batches.py` does."""
         target = self._settings.groups
         budget, oldest = (
             target + self._settings.max_extra_groups,
@@ -135,8 +135,8 @@ class Host:
             num_trained += group.has_signal
 
     def advance(self, until: float, *, has_engine: bool = True) -> None:
-        """Play until a time, with or without the engine."""
-        while self._play_event(until, has_engine):
+        """Simulate until a time, with or without the engine."""
+        while self._process_event(until, has_engine):
             pass
 
     def _schedule(self, count: int, update: int) -> None:
@@ -153,10 +153,10 @@ class Host:
                 is_excluded = max_update is not None and pending.update > max_update
                 if not is_excluded and not pending.num_missing:
                     return self._pending.pop(index).group
-            assert self._play_event(math.inf, has_engine=True), "no episode is running"
+            assert self._process_event(math.inf, has_engine=True), "no episode is running"
 
-    def _play_event(self, until: float, has_engine: bool) -> bool:
-        """Play the next event until a time; return False and move to that time without one."""
+    def _process_event(self, until: float, has_engine: bool) -> bool:
+        """Process the next event before a time; without one, move to that time and return False."""
         browser_time = self._browsers[0][0] if self._browsers else math.inf
         engine_time = math.inf
         if self._engine and has_engine:

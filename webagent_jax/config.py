@@ -50,7 +50,7 @@ class EndpointConfig:
     api_key_env: str = "OPENAI_API_KEY"  # environment variable with the API key; may be unset
     concurrency: int = 8  # maximum number of concurrent requests
     retries: int = 6  # maximum number of retries per request, with exponential backoff
-    # Time limit of one try, in seconds. rollout.episode_timeout limits all tries together.
+    # Time limit of one HTTP request, in seconds. rollout.episode_timeout also limits its retries.
     timeout: float = 120.0
     # Prices in US dollars per million tokens. Negative values select the price table
     # (endpoint/prices.py); the cost is unknown for models that it does not list.
@@ -183,8 +183,8 @@ class WebArenaConfig:
     # Task files of the splits: a path, or package:NAME/FILE for a file of an installed package.
     train_file: str = ""
     test_file: str = ""
-    # Labels that score the test split: those in test_file, WebArena-Verified's, which bring their
-    # own tasks, or WebArena-Lite-v2's, whose tasks are in lite_v2_file.
+    # Labels that score the test split: those in test_file, or those of WebArena-Verified or
+    # WebArena-Lite-v2 (lite_v2_file), which have their own tasks.
     labels: WebArenaLabels = "original"
     # Tasks of labels=verified: all 812, the 258 hard ones, or the 165 of WebArena-Lite.
     verified_split: Literal["verified", "hard", "lite-verified"] = "verified"
@@ -210,7 +210,7 @@ class WebArenaConfig:
     # URL template of the GET request that reports the status of a reset, for servers that respond
     # before the reset has finished; empty: the reset request waits.
     reset_status_url: str = ""
-    reset_every: int = 1  # episodes with possible changes to a replica between two resets
+    reset_every: int = 1  # number of episodes that may modify a replica before it is reset
     reset_timeout: float = 900.0  # maximum duration of a reset, in seconds
 
 
@@ -309,8 +309,8 @@ class EngineConfig:
     # from earlier occurrences in the prompt and in recent responses. They save decode steps and do
     # not change what is sampled. 0: no speculative decoding.
     num_speculative_tokens: int = 0
-    # Weights of the projections: in the dtype of the activations, or 8 bits with a scale per
-    # output. The learner keeps full precision; M-GRPO then applies importance weights.
+    # Weights of the projections: in the dtype of the activations, or 8 bits with a scale per output
+    # channel. The learner keeps full precision; M-GRPO then applies importance weights.
     quantization: Quantization = "none"
 
     @property
@@ -377,7 +377,7 @@ class BCConfig:
     held_out_demos: int = 0  # number of demonstrations excluded from training
     batch_episodes: int = 32  # number of demonstrations per update
     # Number of turns of a demonstration to train on per epoch: the first, and others drawn at
-    # random. Fewer turns of more demonstrations show more tasks for the same cost. 0: all turns.
+    # random. At equal cost, fewer turns of more demonstrations cover more tasks. 0: all turns.
     turns_per_demo: int = 0
     # Loss weights: the mean over the tokens of a response, averaged over all (history, action)
     # pairs of a batch as in the paper, or over the turns of an episode and then over episodes.
@@ -400,11 +400,12 @@ class GRPOConfig:
     Defaults are the values of the paper where it states them (arXiv 2505.16421, section 4.1).
     """
 
-    updates: int = 40  # number of updates of the run; a higher one continues a completed run
+    # Number of updates of the run. With schedule=constant, a later call may change it.
+    updates: int = 40
     tasks_per_update: int = 16  # number of groups per update
     group_size: int = 8  # number of episodes per group
-    # Sampling of tasks: passes over all task names, or more often the templates whose groups
-    # recently had different rewards.
+    # Sampling of tasks: passes over all task names (uniform), or more often from templates whose
+    # recent groups had different rewards (adaptive).
     task_sampling: Literal["uniform", "adaptive"] = "uniform"
     minibatches: int = 1  # parts of the batch of an update; one optimizer step each
     # Passes over the batch of an update. With one minibatch and one epoch, the ratio is always 1,

@@ -92,9 +92,9 @@ def evaluate(
 
 
 def _check_policy(cfg: RunConfig, workdir: Path, *, is_new: bool) -> None:
-    """Check that the policy has the files with which the evaluation began.
+    """Check that the files of the policy have not changed since the evaluation began.
 
-    A further training may have written other weights to the same path.
+    Another training run may have written other weights to the same path.
 
     Args:
         cfg: config of the run.

@@ -389,7 +389,7 @@ def _make_mistake(page: Observation, decision: Decision, rng: np.random.Generato
     has_link = bool(links) and not is_filled
     if has_link and (target is None or rng.random() < 0.5):
         wrong = decide(page, Action(ActionKind.CLICK, links[rng.integers(len(links))]))
-        # No words of the task: they belong to a decision that is still to come.
+        # No intent phrase, because the phrases of the task belong to the correct decisions.
         after = yield replace(wrong, is_mistake=True, intent_phrase="")
         # A link to the page itself adds nothing to the history.
         if after.url != page.url:

@@ -26,13 +26,13 @@ _STOP_SECONDS = 10.0
 
 
 LOCAL_HOSTS_ONLY = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])
-"""Rejects requests for a website whose name resolves to this machine: they have its Host."""
+"""Protection against DNS rebinding: only localhost and 127.0.0.1 are accepted as Host."""
 
 
 def is_same_origin(request: Request) -> bool:
-    """Return whether a POST comes from a page of the server itself.
+    """Return whether a POST comes from a page of this server.
 
-    Another website can make the browser send a POST, with the Origin of that website.
+    Protects against CSRF: a POST that another website triggers has the Origin of that website.
     """
     return request.headers.get("origin") == f"http://{request.headers['host']}"
 

@@ -47,7 +47,7 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
                 progress,
                 name=f"evaluate {stage}",
             )
-            # The next call runs episodes without a reward again.
+            # The next call retries the episodes without a reward.
             return not report.by_outcome.get(str(Outcome.INFRA))
 
         return run_evaluation

@@ -36,8 +36,8 @@ from webagent_jax.types import (
 )
 
 HELP = """\
-Do each task in the window. Wait for the line of an action before the next one. Tab ends a text,
-Shift and a click only move the pointer to an element. In this terminal:
+Do each task in the window. After each action, wait until it is printed here. Press Tab to finish
+typing; Shift+click hovers over an element without clicking it. In this terminal:
   Enter, or an answer    end the task; /answer TEXT if the answer begins with a slash
   /back /forward /goto ADDRESS /wait /up /down    history, open, observe again, scroll
   /again /skip /quit    restart the task, skip it, quit"""

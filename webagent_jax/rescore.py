@@ -54,7 +54,7 @@ def rescore(
     Raises:
         ConfigError: `run` is not an evaluation of the suite, a label set is unknown or not
             available, an override is not valid, or key, model or path of the judge is wrong.
-        InfraError: the scorer of WebArena-Verified fails, or the judge does not answer at all.
+        InfraError: the scorer of WebArena-Verified fails, or the judge also fails a test request.
     """
     unknown = [name for name in labels if name not in LABELS]
     if unknown or not labels:

@@ -271,7 +271,8 @@ class EvalReport:
 
     success_rate: float  # mean over tasks, each with equal weight
     n: int  # number of episodes with a reward
-    # 95 % interval of the success rate: Wilson for one attempt per task, bootstrap over tasks else.
+    # 95 % interval of the success rate: Wilson for one attempt per task, otherwise a bootstrap over
+    # tasks.
     ci95: tuple[float, float]
     by_site: Mapping[str, SuccessRate]  # success rate by site
     by_outcome: Mapping[str, int]  # number of episodes by outcome

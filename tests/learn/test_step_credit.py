@@ -34,8 +34,8 @@ def scored(group: Group) -> list[Episode]:
 
 
 def advantages(*episodes: tuple[float, list[int]]) -> list[list[float]]:
-    gains = step_advantages(scored(make_group(*episodes)), discount=CFG.step_discount)
-    return [[round(float(value), 4) for value in each] for each in gains]
+    advantages = step_advantages(scored(make_group(*episodes)), discount=CFG.step_discount)
+    return [[round(float(value), 4) for value in each] for each in advantages]
 
 
 def test_turn_toward_success_is_better_than_other_turns_on_its_page():
@@ -49,8 +49,8 @@ def test_pages_of_two_worlds_are_compared():
         for turn in episode.turns:
             url = f"http://shop.w{world}.localhost:8000/{turn.observation.text}"
             object.__setattr__(turn.observation, "url", url)
-    gains = step_advantages(scored(group), discount=CFG.step_discount)
-    assert [each.tolist() for each in gains] == [[0.25, 0.0], [-0.25, 0.0]]
+    advantages = step_advantages(scored(group), discount=CFG.step_discount)
+    assert [each.tolist() for each in advantages] == [[0.25, 0.0], [-0.25, 0.0]]
     assert num_compared_turns(group.episodes) == num_compared_turns(
         make_group((1, [0, 1]), (0, [0, 2])).episodes
     )

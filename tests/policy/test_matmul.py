@@ -27,7 +27,7 @@ needs_bfloat16 = pytest.mark.usefixtures("bfloat16_matmul")
 def bfloat16_matmul():
     """Skip the test on CPUs without the instructions."""
     if not matmul.is_supported():
-        pytest.skip("this CPU has no bfloat16 matmul with float32 sums")
+        pytest.skip("this CPU has no bfloat16 matmul with float32 accumulation")
 
 
 def rounded(x: jax.Array) -> np.ndarray:

@@ -160,6 +160,6 @@ def test_episodes_succeed_with_unreliable_endpoint(chat_server, tokenizer, episo
     episodes = Collector(FakeSuite(), max_concurrent_episodes=8, infra_retries=0).run_jobs(jobs)
     assert [episode.outcome for episode in episodes] == [Outcome.SUCCESS] * 20
     usage = endpoint.usage
-    assert (usage.replies, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)
-    assert usage.retries == len(chat_server.requests) - 40
+    assert (usage.responses, usage.prompt_tokens, usage.completion_tokens) == (40, 400, 160)
+    assert usage.failed_requests == len(chat_server.requests) - 40
     assert chat_server.max_concurrency <= 4

@@ -111,7 +111,7 @@ def test_runtime_with_endpoint_has_no_engine(chat_server):
     model, snapshot = initial_policy(cfg)
     assert (model, snapshot) == (None, None)
     with RolloutRuntime(cfg, NullProgress(), model, snapshot) as runtime:
-        assert runtime.usage.replies == 0
+        assert runtime.usage.responses == 0
         with pytest.raises(ValueError, match="has no engine"):
             _ = runtime.engine
 

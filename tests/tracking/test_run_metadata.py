@@ -107,7 +107,8 @@ def test_updates_must_not_extend_warmup_beyond_completed_ones(tmp_path: Path) ->
     # Without a checkpoint, the run starts again.
     run_metadata.init_workdir(tmp_path, make_config(20), "train grpo")
     (tmp_path / "checkpoints" / "6").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"6 updates, fewer than the warmup.*set grpo.updates=20"):
+    message = r"warmup is longer than the 6 updates.*set grpo.updates=20"
+    with pytest.raises(ConfigError, match=message):
         run_metadata.init_workdir(tmp_path, make_config(40), "train grpo")
     assert run_metadata.read_config(tmp_path) == make_config(20)
     run_metadata.init_workdir(tmp_path, make_config(30), "train grpo")

@@ -70,7 +70,7 @@ def _measure(runtime: RolloutRuntime, contexts: int) -> dict[str, float]:
         "success": episode_stats.rate(episodes).success_rate,
         "contexts waiting for the browser": episode_stats.browser_seconds(episodes)
         / context_seconds,
-        "contexts waiting for a reply": _model_seconds(episodes) / context_seconds,
+        "contexts waiting for a response": _model_seconds(episodes) / context_seconds,
     }
 
 

@@ -100,7 +100,7 @@ class ChatTokenizer:
         text_ids = [int(i) for i in ids]
         if text_ids and text_ids[-1] in self.stop_ids:
             text_ids = text_ids[:-1]
-        # The cleaning, which a config may request, removes spaces before punctuation.
+        # A config may enable the cleanup, which would remove spaces before punctuation.
         return str(
             self._tokenizer.decode(
                 text_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False

@@ -229,9 +229,9 @@ function prepareTyping(id, text) {
 }
 
 /**
- * Focuses the field again, behind its text, if the page has rendered it again for what was typed.
- * The next key would go to the page itself, where it may be a shortcut. Returns {isCleared}:
- * whether the page rendered it without the text.
+ * Restores the focus, with the caret after the text, if the page re-rendered the field because of
+ * the typing. Otherwise the next key would go to the page, where it may be a shortcut. Returns
+ * {isCleared}: whether the page re-rendered the field without its text.
  */
 function resumeTyping(id) {
   let element = byId.get(Number(id))?.deref();

@@ -70,7 +70,7 @@ class EpisodeContext:
         self._tab: Page | None = None
         self._tab_event = asyncio.Event()  # set when a tab opens after the start of an action
         self._num_tabs = 0  # tabs opened, closed ones included
-        self._visited_sites: set[str] = set()  # "scheme://host:port" of all documents
+        self._visited_origins: set[str] = set()  # "scheme://host:port" of all documents
         self._dialog_messages: list[str] = []  # messages of dialogs since the last observation
         self.seconds: dict[str, float] = {}  # seconds by phase: load, act, settle, observe
         # `recycle` removes these listeners before the successor registers its own.
@@ -120,18 +120,20 @@ class EpisodeContext:
         """End the episode and return the context, cleared for another episode.
 
         Returns:
-            The cleared context; None unless it has one tab that has shown one site, and no call
+            The cleared context; None unless it has one tab that has shown one origin, and no call
             failed. The state of other contexts is hard to clear.
         """
         page = self._tab
-        is_clearable = not self.has_failed and self._num_tabs == 1 and len(self._visited_sites) == 1
+        is_clearable = (
+            not self.has_failed and self._num_tabs == 1 and len(self._visited_origins) == 1
+        )
         # The old session must not reach the context any more, whether it is reused or closed.
         self.fail(_SESSION_CLOSED)
         if (
             not is_clearable
             or page is None
             or page.is_closed()
-            or _site(page.url) not in self._visited_sites
+            or _web_origin(page.url) not in self._visited_origins
         ):
             return None
         self._context.remove_listener("page", self._on_page)
@@ -142,7 +144,7 @@ class EpisodeContext:
         if self._network_log:
             self._network_log.stop()
         # The tracker stops first: it would count the requests of the empty page.
-        await context_pool.clear_state(self._context, page, *self._visited_sites)
+        await context_pool.clear_state(self._context, page, *self._visited_origins)
         successor = EpisodeContext(self._context, self._spec, self._config)
         successor._on_page(page)
         return successor
@@ -172,7 +174,7 @@ class EpisodeContext:
         task = asyncio.ensure_future(work())
         futures: set[asyncio.Future[Any]] = {task, self._fault}
         await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        # `asyncio.wait` does not await the cancelled call, which may never return after a crash.
+        # `asyncio.wait` does not await the canceled call, which may never return after a crash.
         if not task.done():
             task.cancel()
             raise InfraError(
@@ -387,9 +389,9 @@ class EpisodeContext:
         self.fail("the page crashed")
 
     def _on_navigation(self, frame: Frame) -> None:
-        site = _site(frame.url)
-        if site:
-            self._visited_sites.add(site)
+        origin = _web_origin(frame.url)
+        if origin:
+            self._visited_origins.add(origin)
 
     async def _accept_dialog(self, dialog: Dialog) -> None:
         # A dialog blocks the scripts of its page, so it is closed at once and its text is kept.
@@ -413,7 +415,7 @@ async def _format_tab(index: int, page: Page, is_active: bool) -> str:
     return f"[tab {index}{', open' if is_active else ''}] {title}".rstrip()
 
 
-def _site(url: str) -> str | None:
+def _web_origin(url: str) -> str | None:
     """Return the scheme://host:port of an http address; None for any other."""
     origin = origin_of(url)
     return origin and f"{urlsplit(url).scheme}://{origin}"

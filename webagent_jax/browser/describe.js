@@ -176,8 +176,8 @@ function kindOf(element, style, parentCursor) {
   if (element === bodyOf(element.ownerDocument)) return [nativeKind(element), false];
   const isListener = hasListener(element);
   if (kind) return [kind, isListener];
-  // The cursor is inherited, so only the outermost element with a pointer counts, and a link whose
-  // address only scripts know: they may listen for it alone, not for the row around it.
+  // The cursor style is inherited, so only the outermost element with a pointer cursor counts. An
+  // <a> without href counts too, because a script may listen to it alone, not to its row.
   const hasPointer =
     style.cursor === "pointer" && (parentCursor !== "pointer" || element.tagName === "A");
   if (isListener || hasPointer || (element.tabIndex >= 0 && element.hasAttribute("tabindex"))) {

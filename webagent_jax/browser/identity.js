@@ -31,9 +31,10 @@ function groupByKey(pairs) {
 }
 
 /**
- * Returns [identity, element] of the entries. An identity says what an element is and where, in
- * words that stay when a script renders it again. Elements that read alike have none, even if their
- * attributes differ: those may number the rows and go to another row with the number.
+ * Returns [identity, element] of the entries. An identity is text that describes an element and its
+ * position; re-rendering by a script does not change it. Elements with equal kind, name and
+ * row text have none, even if their attributes differ: an attribute may contain the row number,
+ * which another row has after the next rendering.
  */
 function identify(entries) {
   const places = new Map();
@@ -61,7 +62,7 @@ function identify(entries) {
   return identities;
 }
 
-/** Returns the text of the row of each element: of the largest part of the page with no other. */
+/** Returns the text of each element's row: its outermost ancestor with no other of `elements`. */
 function rowTexts(elements) {
   const counts = new Map();
   for (const element of elements) {

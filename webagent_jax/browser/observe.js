@@ -23,9 +23,9 @@ function observe(limits) {
 }
 
 /**
- * Returns the element that takes over the id of a removed one, null if none does. The page has to
- * read as in the last observation, which the agent chose the id from, unless `isOwnChange`: what
- * the agent types changes the page.
+ * Returns the element that replaces a removed one and takes over its id, null without one. The page
+ * must equal the last observation, from which the agent chose the id. With `isOwnChange` it may
+ * differ, because the agent's typing changes the page.
  */
 function replacementOf(id, { isOwnChange = false } = {}) {
   if (!lastObservation) return null;

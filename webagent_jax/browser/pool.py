@@ -83,8 +83,8 @@ class BrowserPool:
             storage_state: path of a Playwright storage state, such as that of a signed-in user.
             viewport: width and height in CSS pixels; None for those of the config.
             reuse: whether a context of an earlier session with the same settings may be used after
-                its state is cleared (context_pool.py), which halves the time of the first page.
-                `browser.reuse_contexts=false` overrides it.
+                its state is cleared (context_pool.py), so that the first page loads faster.
+                `browser.reuse_contexts=False` overrides it.
             log_network: whether to log the requests, for `Session.network_log`.
 
         Raises:

@@ -192,8 +192,8 @@ if (!window.__webagentRecorder) {
     /** Returns whether the page does not receive an event while no actions are reported. */
     function isBlocked(event) {
       switch (event.type) {
-        // Clicks of the person and of the action are equal, and their events may alternate: those
-        // of one click pass.
+        // A click of the person cannot be distinguished from that of the action, and their events
+        // may interleave: the events of exactly one click pass.
         case "pointerdown":
           if (budget.clicks === 0) return true;
           budget.clicks = 0;

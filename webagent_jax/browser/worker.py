@@ -108,8 +108,8 @@ class BrowserWorker:
         Raises:
             InfraError: Chromium does not start or does not open a context.
         """
-        # Two launches with a stop of the driver between them. A launch that is cancelled could
-        # leave a Chromium that no limit covers.
+        # Two launches with a stop of the driver between them. A canceled launch could leave a
+        # Chromium process that is never closed.
         timeout = 2 * _LAUNCH_TIMEOUT + _CLOSE_TIMEOUT + self._config.navigation_timeout
         return self.run(lambda: self._open(spec), timeout)
 

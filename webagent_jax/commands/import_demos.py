@@ -32,8 +32,8 @@ _SUCCESSES = flags.DEFINE_list(
 _MERGE = flags.DEFINE_list(
     "merge",
     [],
-    "Workdirs whose demonstrations to join, in this order. Of several demonstrations of one task "
-    "(instruction, start page and seed), the first is kept.",
+    "Workdirs to merge demonstrations from, in order. If several have a demonstration of one task "
+    "(suite, instruction, start page and seed), the first is kept.",
 )
 
 

@@ -4,7 +4,7 @@ webagent relabel --config=arena:smollm2 --episodes=runs/arena/grpo --workdir=run
 webagent train bc --config=arena:smollm2 --workdir=runs/hindsight \
     --config.policy.path=runs/arena/grpo/policy
 
-Tasks are drawn from all templates, without those of the test split. Every relabeled episode is
+Tasks are drawn from all templates; those of the test split are excluded. Every relabeled episode is
 replayed in a browser under its new task, and the evaluators of that task decide (docs/arena.md).
 """
 

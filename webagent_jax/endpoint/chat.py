@@ -48,8 +48,8 @@ class ChatResponse:
 class Usage:
     """Usage of an endpoint in a run."""
 
-    replies: int = 0  # responses received
-    retries: int = 0  # tries without a response; they may cost money too
+    responses: int = 0  # responses received
+    failed_requests: int = 0  # requests without a response; they may cost money too
     prompt_tokens: int = 0
     completion_tokens: int = 0
     dollars: float | None = None  # cost in US dollars without discounts; None if a price is unknown
@@ -57,7 +57,7 @@ class Usage:
     def __str__(self) -> str:
         cost = "at an unknown price" if self.dollars is None else f"about ${self.dollars:,.2f}"
         return (
-            f"{self.replies:,} responses, {self.retries:,} retries, "
+            f"{self.responses:,} responses, {self.failed_requests:,} failed requests, "
             f"{self.prompt_tokens:,} + {self.completion_tokens:,} tokens, {cost}"
         )
 
@@ -139,7 +139,7 @@ class ChatEndpoint:
                 tries=config.retries + 1,
                 pause=self._pause,
                 seconds=timeout - (time.monotonic() - start),
-                draw=lambda: float(uniform(0.5, 1.5)),
+                jitter=lambda: float(uniform(0.5, 1.5)),
             )
         except TransientError as fault:
             raise self._no_response_error(fault) from fault
@@ -160,9 +160,9 @@ class ChatEndpoint:
                 )
             )
         except TransientError:
-            self._add_counts(retries=1)
+            self._add_counts(failed_requests=1)
             raise
-        self._add_counts(replies=1)
+        self._add_counts(responses=1)
         return response
 
     def _add_counts(self, **counts: int) -> None:
@@ -173,7 +173,7 @@ class ChatEndpoint:
     def _no_response_error(self, fault: TransientError) -> ConfigError | InfraError:
         """Return the error for no response: ConfigError if the endpoint has never responded."""
         message = f"{self._config.model} at {self._config.url} sent no response: {fault}"
-        if self._usage.replies:
+        if self._usage.responses:
             return InfraError(message)
         return ConfigError(
             f"{message}\nIt has sent none in this run: check that the server is running, and check "
@@ -197,7 +197,7 @@ class ChatEndpoint:
             case 404:
                 fix = "Check policy.endpoint.model and policy.endpoint.url: the url ends with the"
                 fix += " version, such as /v1."
-            case _ if self._usage.replies:
+            case _ if self._usage.responses:
                 return InfraError(f"{endpoint} rejects this prompt, {fault}")
             case 403:
                 fix = f"The key in {variable} may not use this model: change the key or the model."

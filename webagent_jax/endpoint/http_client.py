@@ -176,16 +176,16 @@ def retry_with_backoff(
     tries: int,
     pause: float,
     seconds: float = math.inf,
-    draw: Callable[[], float] = lambda: 1.0,
+    jitter: Callable[[], float] = lambda: 1.0,
 ) -> T:
     """Call `request` until it succeeds and return its result.
 
     Args:
         request: receives the remaining seconds; raises TransientError if the call may be repeated.
         tries: maximum number of calls.
-        pause: seconds before the second try; doubled before each further one.
+        pause: seconds before the first retry; doubled before each later one.
         seconds: time limit of all tries and pauses.
-        draw: returns a random factor of the next pause, so that clients that failed at the same
+        jitter: returns a random factor of the next pause, so that clients that failed at the same
             time do not retry at the same time.
 
     Raises:
@@ -197,7 +197,7 @@ def retry_with_backoff(
         try:
             return request(deadline - time.monotonic())
         except TransientError as fault:
-            wait = fault.retry_after + draw() * min(pause * 2**attempt, _MAX_PAUSE_SECONDS)
+            wait = fault.retry_after + jitter() * min(pause * 2**attempt, _MAX_PAUSE_SECONDS)
             # A pause beyond the deadline leaves no time for another try.
             if time.monotonic() + wait >= deadline:
                 raise

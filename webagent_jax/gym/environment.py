@@ -51,7 +51,8 @@ class AnyText(spaces.Text):
 
 @create_shared_memory.register(AnyText)
 def _reject_shared_memory(space: AnyText, n: int = 1, ctx: Any = None) -> None:
-    """Raise the error on which AsyncVectorEnv names its option; Text accepts its charset only."""
+    """Raise the error on which AsyncVectorEnv suggests shared_memory=False."""
+    # Shared memory of a Text space supports its charset only.
     raise CustomSpaceError("AnyText has no shared memory: use AsyncVectorEnv(shared_memory=False)")
 
 

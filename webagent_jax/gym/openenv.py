@@ -117,7 +117,7 @@ class _EnvironmentSession:
         """
         action = data.get("action_str")
         if not isinstance(action, str):
-            raise _RequestError("VALIDATION_ERROR", "a step needs the field action_str, a text")
+            raise _RequestError("VALIDATION_ERROR", "a step needs the field action_str, a string")
         if self._env is None:
             raise _RequestError("SESSION_ERROR", "there is no episode: send a reset first")
         _, reward, terminated, truncated, info = self._env.step(action)
@@ -178,8 +178,8 @@ class TaskSource:
         Unused seeds begin again from 0 after the last task of the split.
 
         Args:
-            name: task name; None: the seed selects it too. Or the task id of the first task of a
-                name, as `webagent list-tasks` prints it, without a seed.
+            name: task name; None: the seed selects the name too. A task id that `webagent
+                list-tasks` prints selects that task; it needs a seed of None.
             seed: index of the task among those of the name, or of the split without a name.
 
         Raises:

@@ -2,9 +2,9 @@
 
 On a CPU, XLA splits every operation over a pool of threads, one per core. For a small policy the
 split costs more than it saves: a decode step of webagent-tiny takes as long on two threads as on
-one, for twice the CPU time that browsers and learner need (docs/lab_log.md). Engines of small
-policies therefore run on a second XLA client with one thread of lower priority; the learner keeps
-the first client with all threads. Runs of several processes use the first client only: in all
+one and uses twice the CPU time, which browsers and learner then lack (docs/lab_log.md). Engines of
+small policies therefore run on a second XLA client with one thread of lower priority; the learner
+keeps the first client with all threads. Runs of several processes use the first client only: in all
 processes but the first, JAX would attribute the second client's device to another process.
 """
 

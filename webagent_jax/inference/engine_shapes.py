@@ -16,7 +16,7 @@ from webagent_jax.policy.kernels.common import is_triton_width
 
 # Smaller pages share more and waste less; larger pages need fewer matmuls.
 PAGE_TOKENS = 64
-_LONG = 1024  # tokens of a long sequence
+_MIN_LONG_MODEL_LEN = 1024  # tokens of a long sequence
 
 
 class _PrefillShapes(NamedTuple):
@@ -41,8 +41,8 @@ _PREFILL_BATCHES = 8
 _CPU_DECODE_PAGES_PER_BLOCK = 1
 _SEQUENTIAL_DECODE_PAGES_PER_BLOCK = 2
 _DECODE_PAGES_PER_BLOCK = 32
-# With many slots, one of them finishes in almost every step. To refill several at once saves
-# dispatches, and leaves a slot idle for few steps.
+# With many slots, one of them finishes in almost every step. Refilling several at once saves
+# dispatches and leaves slots idle for a few steps only.
 _SLOTS_PER_REFILL = 16
 _REGISTER_WIDTH = 128  # numbers per register row of a TPU
 # Size of the params that stay in the CPU cache. Up to it, a decode step processes the slots
@@ -170,7 +170,7 @@ class EngineShapes:
         platform = platform or jax.default_backend()
         is_cpu = platform == "cpu"
         long_prefill = _LONG_CPU_PREFILL if is_cpu else _LONG_PREFILL
-        prefill = long_prefill if max_model_len >= _LONG else _SHORT_PREFILL
+        prefill = long_prefill if max_model_len >= _MIN_LONG_MODEL_LEN else _SHORT_PREFILL
         # NULL_PAGE, the pages that all slots can use, and half as many for cached prefixes.
         num_pages = 1 + pages_per_sequence * (slots + -(-slots // 2))
         if cache_bytes is not None:

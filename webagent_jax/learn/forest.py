@@ -127,8 +127,12 @@ def branches_from_episodes(
             weight=float(weight),
             advantage=float(advantage),
         )
-        for episode, gains, turn_weights in zip(episodes, advantages, weights, strict=True)
-        for turn, advantage, weight in zip(episode.turns, gains, turn_weights, strict=True)
+        for episode, turn_advantages, turn_weights in zip(
+            episodes, advantages, weights, strict=True
+        )
+        for turn, advantage, weight in zip(
+            episode.turns, turn_advantages, turn_weights, strict=True
+        )
     ]
 
 

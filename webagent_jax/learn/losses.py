@@ -136,9 +136,9 @@ def grpo_loss(
         unclipped = ratio * advantage
         clipped = jnp.clip(ratio, 1 - config.clip_low, 1 + config.clip_high) * advantage
         # Where the minimum is the clipped term, the ratio is out of bounds and the gradient is 0.
-        gain, is_clipped = jnp.minimum(unclipped, clipped), clipped < unclipped
+        surrogate, is_clipped = jnp.minimum(unclipped, clipped), clipped < unclipped
     else:
-        gain, is_clipped = logp * advantage, jnp.zeros_like(logp, bool)
+        surrogate, is_clipped = logp * advantage, jnp.zeros_like(logp, bool)
     stats = GRPOStats(
         kl=jnp.sum(weights * k3),
         ratio=jnp.sum(weights * ratio),
@@ -149,7 +149,7 @@ def grpo_loss(
         ),
         logp_difference=jnp.sum(weights * jnp.abs(logp - behavior)),
     )
-    return -jnp.sum(weights * (importance * gain - penalty)), stats
+    return -jnp.sum(weights * (importance * surrogate - penalty)), stats
 
 
 def bc_loss(logp: Array, weights: ArrayLike) -> Array:

@@ -142,13 +142,13 @@ def pack_groups(
     scale = min(1.0, totals.groups / full_size) if full_size else 1.0
     pairs = list(_with_turn_advantages(groups, grpo, totals))
     episodes = [episode for episode, _ in pairs]
-    gains = [scale * gain for _, gain in pairs]
+    advantages = [scale * turn_advantages for _, turn_advantages in pairs]
     weight_fn = _token_weight_fn(grpo, rollout, totals)
     size = {"row_tokens": grpo.row_tokens, "row_multiple": row_multiple}
     # Only other processes have episodes to train on: contribute empty rows to their step.
     if not episodes:
         return forest.stack_rows([], **size, num_path_tokens=0)
-    return layout.pack(episodes, gains, weight_fn, **size, microbatch=microbatch)
+    return layout.pack(episodes, advantages, weight_fn, **size, microbatch=microbatch)
 
 
 def with_advantages(
@@ -165,11 +165,11 @@ def with_advantages(
     """
     for group in groups:
         scored = _scored(group, grpo)
-        gains = _advantages(_rewards(scored), grpo, totals)
-        for (episode, reward), gain in zip(scored, gains, strict=True):
+        advantages = _advantages(_rewards(scored), grpo, totals)
+        for (episode, reward), advantage in zip(scored, advantages, strict=True):
             if _is_trainable(episode, reward, grpo):
-                scale = grpo.negative_advantage_scale if gain < 0 else 1.0
-                yield episode, scale * float(gain)
+                scale = grpo.negative_advantage_scale if advantage < 0 else 1.0
+                yield episode, scale * float(advantage)
 
 
 def _with_turn_advantages(
@@ -182,10 +182,10 @@ def _with_turn_advantages(
         for group in groups:
             scored = _scored(group, grpo)
             steps = _step_advantages(scored, grpo)
-            by_turn |= {id(e): gains for (e, _), gains in zip(scored, steps, strict=True)}
-    for episode, gain in with_advantages(groups, grpo, totals):
-        gains = np.full(len(episode.turns), gain, np.float32)
-        yield episode, gains + weight * by_turn[id(episode)] if weight else gains
+            by_turn |= {id(e): step for (e, _), step in zip(scored, steps, strict=True)}
+    for episode, advantage in with_advantages(groups, grpo, totals):
+        values = np.full(len(episode.turns), advantage, np.float32)
+        yield episode, values + weight * by_turn[id(episode)] if weight else values
 
 
 def _step_advantages(scored: Sequence[tuple[Episode, float]], grpo: GRPOConfig) -> list[FloatArray]:

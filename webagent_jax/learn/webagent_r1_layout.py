@@ -55,7 +55,7 @@ class ReleaseLayout:
             sequences,
             [float(weight) for (weight,) in weights],
             # `config` allows no advantages of single turns with this layout.
-            [float(gains[0]) for gains in advantages],
+            [float(turn_advantages[0]) for turn_advantages in advantages],
             row_tokens=row_tokens,
             row_multiple=row_multiple,
             microbatch=microbatch,

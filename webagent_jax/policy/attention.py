@@ -22,7 +22,7 @@ from webagent_jax.policy.kernels.common import MASKED, is_triton_width
 
 _BLOCK = 128  # minimum number of queries per block of `dense`
 _MAX_BLOCKS = 8  # blocks per row of `dense`; more run faster and compile slower
-_LONG = 1024  # row length in tokens from which skipping blocks is faster on a CPU
+_MIN_BLOCKWISE_TOKENS = 1024  # row length in tokens from which skipping blocks is faster on a CPU
 _CPU_BLOCK = 64  # tokens per block on a CPU, where skipping more saves more than larger matmuls
 
 
@@ -49,7 +49,7 @@ def masked_attention(q: Array, k: Array, v: Array, mask: Array) -> Array:
     keys, kv_heads = k.shape[1:3]
     group = heads // kv_heads
     # The query heads of a group are stacked along the rows: one plain matmul per key-value head,
-    # for which XLA uses its fastest kernel on every backend. So does adding a mask of numbers.
+    # for which XLA uses its fastest kernel on every backend. For this reason, the mask is added.
     q = (q * width**-0.5).reshape(batch, length, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, kv_heads, group * length, width)
     k, v = k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
@@ -99,7 +99,7 @@ def dense(q: Array, k: Array, v: Array, ends: Array) -> Array:
 
 def cpu_attention(q: Array, k: Array, v: Array, ends: Array) -> Array:
     """Compute `dense`, or `blockwise` for long rows; short rows have too few blocks to skip."""
-    if q.shape[1] < _LONG:
+    if q.shape[1] < _MIN_BLOCKWISE_TOKENS:
         return dense(q, k, v, ends)
     return blockwise.attention(q, k, v, ends, block=_CPU_BLOCK, row_by_row=True)
 

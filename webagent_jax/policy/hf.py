@@ -230,7 +230,7 @@ def save_hf(
 
 
 def copy_tokenizer(source: Path, destination: Path) -> None:
-    """Copy the tokenizer files of a Hugging Face directory; those of an earlier policy do not stay.
+    """Replace the tokenizer files in `destination` with those of a Hugging Face directory.
 
     Args:
         source: directory to copy from.

@@ -90,7 +90,7 @@ def _fetch(name: str, patterns: list[str], *, local_files_only: bool = False) ->
 
 @contextmanager
 def _describe_errors(name: str) -> Iterator[None]:
-    """Raise a PolicyNotFoundError that says how to fix it for an error of the Hub's client."""
+    """Convert errors of the Hub client to PolicyNotFoundError; the message says how to fix it."""
     from huggingface_hub import errors
 
     repo, _ = hub_id.split(name)

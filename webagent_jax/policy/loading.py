@@ -48,8 +48,8 @@ def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, 
     options = cfg.policy
     if options.matmul_dtype == "bfloat16" and not matmul.is_supported():
         raise ConfigError(
-            "policy.matmul_dtype=bfloat16: XLA has no bfloat16 matmul with float32 sums for this "
-            "CPU; set policy.matmul_dtype=float32"
+            "policy.matmul_dtype=bfloat16: XLA has no bfloat16 matmul with float32 accumulation "
+            "for this CPU; set policy.matmul_dtype=float32"
         )
     model, params = weights.load(
         options.path, options.dtype, remat=options.remat, attention=options.attention, mesh=mesh

@@ -1,4 +1,4 @@
-"""Matmuls with bfloat16 inputs and float32 sums, for float32 activations.
+"""Matmuls with bfloat16 inputs and float32 accumulation, for float32 activations.
 
 TPUs multiply float32 arrays like this by default. CPUs with AVX512-BF16 or AMX do it faster than in
 float32, but XLA uses these instructions only for inputs that are bfloat16 and a result that is

@@ -1,8 +1,9 @@
 """Weight-only quantization of the projections of a served policy.
 
-A kernel W becomes Q with one symmetric scale s per output, W ≈ Q s. Matmuls run in the dtype of the
-activations, so decoding reads half or a quarter of the bytes, and the products with Q are exact up
-to rounding: int8 and float8 values are bfloat16 values. Embedding, head and norms stay as they are.
+A kernel W becomes Q with one symmetric scale s per output channel, W ≈ Q s. Matmuls run in the
+dtype of the activations, so decoding reads half or a quarter of the bytes, and the products with Q
+are exact up to rounding: int8 and float8 values are bfloat16 values. Embedding, head and norms stay
+as they are.
 """
 
 from __future__ import annotations

@@ -218,16 +218,18 @@ def _many_instructions(
     rng: np.random.Generator, tokenizer: ChatTokenizer, max_elements: int
 ) -> list[tuple[IntArray, IntArray]]:
     """Return many steps on one page; the page precedes the task, so all share its tokens."""
-    page, orders = tasks.make_instructions(rng, 6, max_elements)
+    page, instructions = tasks.make_instructions(rng, 6, max_elements)
     system = Message("system", _PAGE_FIRST)
     pairs = []
-    for order in orders:
-        content = pages.text(page) + "\n" + _TEMPLATE.task.format(intent=order.words)
-        thought = prompts.TaskQuoter(order.words).thought(order.intent_phrase, order.thought)
+    for instruction in instructions:
+        content = pages.text(page) + "\n" + _TEMPLATE.task.format(intent=instruction.words)
+        thought = prompts.TaskQuoter(instruction.words).thought(
+            instruction.intent_phrase, instruction.thought
+        )
         pairs.append(
             (
                 tokenizer.prompt_ids([system, Message("user", content)]),
-                _response_ids(tokenizer, thought, order.action),
+                _response_ids(tokenizer, thought, instruction.action),
             )
         )
     return pairs
@@ -247,15 +249,15 @@ def _conversation(
     error: str | None = None
     turns = []
     number = 0
-    for page, order in exercise.steps:
+    for page, instruction in exercise.steps:
         wrong = tasks.wrong_action(rng, page) if rng.random() < _WRONG_TURN_RATE else None
-        for step in (wrong, order) if wrong else (order,):
+        for step in (wrong, instruction) if wrong else (instruction,):
             # A wrong step must not change the position of the quoter in the task.
             thought = (
                 step.thought if step is wrong else quoter.thought(step.intent_phrase, step.thought)
             )
             response = _response_ids(tokenizer, thought, step.action)
-            if step is order:
+            if step is instruction:
                 body = _TEMPLATE.page(number, error, pages.text(page))
                 prompt = Message("user", opening + body)
                 turns.append((tokenizer.prompt_ids([*chat, prompt]), response))

@@ -72,7 +72,7 @@ class PromptEdit:
         if not isinstance(messages, list) or not all(
             isinstance(text, str | None) for text in messages
         ):
-            raise ConfigError("messages must be a list with a text or null for each message")
+            raise ConfigError("messages must be a list with a string or null for each message")
         if not isinstance(num_samples, int) or not 1 <= num_samples <= MAX_SAMPLES:
             raise ConfigError(f"the number of samples must be 1 to {MAX_SAMPLES}")
         if not isinstance(temperature, int | float) or not 0 <= temperature <= MAX_TEMPERATURE:

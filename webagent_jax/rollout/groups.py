@@ -49,7 +49,7 @@ class _PendingGroup:
 class GroupScheduler:
     """Scheduler that runs groups of the task stream in worker threads and returns completed ones.
 
-    Only groups passed to `schedule` run, so the training loop paces the rollouts. A group is
+    Only groups of `resume` and `schedule` run, so the training loop paces the rollouts. A group is
     complete when all its episodes have ended. It is also complete `timeout` seconds after its first
     episode started, once two episodes have a reward; later episodes are discarded, and their
     retries do not start.

@@ -282,7 +282,7 @@ def check_engine(cfg: RunConfig, model: ModelConfig) -> None:
 
 @contextmanager
 def _engine_errors(cfg: RunConfig) -> Iterator[None]:
-    """Raise a ConfigError that names the options for a ValueError of the engine."""
+    """Convert a ValueError of the engine to a ConfigError that names the options."""
     try:
         yield
     except ConfigError:

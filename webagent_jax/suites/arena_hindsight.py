@@ -51,7 +51,7 @@ class Candidate:
 
 
 class HindsightIndex:
-    """Index of tasks that are drawn from the templates and not in the test split.
+    """Index of tasks drawn from the templates, excluding the tasks of the test split.
 
     Args:
         groups: sites of the tasks, such as "shop"; "across" for tasks on several sites.

@@ -188,8 +188,8 @@ def _to_observation(observation: object, info: dict[str, Any]) -> Observation:
         text = text.get("text")
     if not isinstance(text, str):
         raise ConfigError(
-            f'an observation is {type(text).__name__}: use a text, or a dict with "text"'
+            f'an observation is {type(text).__name__}: use a string, or a dict with "text"'
         )
     error = info.get("error")
-    # An empty text is no error.
+    # An empty string means no error.
     return Observation(text, str(info.get("url", "")), error=str(error) if error else None)

@@ -145,7 +145,7 @@ def load_factory(spec: str) -> SuiteFactory:
         ConfigError: the text is malformed, or there is no such module or function.
     """
     module_name, _, function_name = spec.partition(":")
-    # A path or a relative name is no module that `import_module` accepts.
+    # `import_module` accepts neither a path nor a relative name here.
     is_path = module_name.startswith(".") or "/" in module_name
     if not module_name or not function_name or is_path:
         raise ConfigError(f"suite.factory={spec!r} must read module:function")

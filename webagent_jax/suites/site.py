@@ -76,7 +76,7 @@ class SiteSuite:
         origins: further origins that the pages may load, as "host:port".
 
     Raises:
-        ConfigError: `tasks` is no mapping, `config.tasks` contains an unknown name, or `site` is
+        ConfigError: `tasks` is not a mapping, `config.tasks` has an unknown name, or `site` is
             neither an address nor a folder.
         InfraError: the server of a folder does not start.
     """

@@ -2,8 +2,8 @@
 
 WebArena (812 tasks), WebArena-Lite (165 test and 647 training tasks), WebRL and WebAgent-R1 share
 this format, and files of other sites can. Addresses are placeholders such as `__GITLAB__`. Loading
-normalizes fields, so that evaluators read one format: a text instead of a list of texts becomes a
-list of one (task 81 of WebArena-Lite, at which the released evaluator fails), and empty or null
+normalizes fields, so that evaluators read one format: a string instead of a list of strings becomes
+a list of one (task 81 of WebArena-Lite, on which the released evaluator fails), and empty or null
 fields are removed.
 
 Zhou et al. 2023, arXiv 2307.13854; Liu et al. 2024, arXiv 2408.06327.
@@ -339,17 +339,17 @@ class _Fields:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._value(name, default)
         if not isinstance(value, str):
-            self.refuse(name, 'must be a text: "..."')
+            self.refuse(name, 'must be a string: "..."')
         return value
 
     def texts(
         self, name: str, default: Sequence[str] | None = None, allowed_values: Collection[str] = ()
     ) -> list[str]:
-        """Return a list of texts, each in `allowed_values` if any; a text is a list of one."""
+        """Return a list of strings, each in `allowed_values` if any; a string is a list of one."""
         value = self._value(name, default)
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-            self.refuse(name, 'must be a list of texts: ["..."]')
+            self.refuse(name, 'must be a list of strings: ["..."]')
         if allowed_values and not set(texts) <= set(allowed_values):
             self.refuse(name, f"must be among {', '.join(allowed_values)}")
         return list(texts)

@@ -13,7 +13,7 @@ from pathlib import Path
 from webagent_jax.config import ConfigError
 from webagent_jax.types import InfraError
 
-# A repetition of the episode does not fix these.
+# Retries of the episode cannot fix these errors.
 _FILE_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 # Files of the standard library, of installed packages and of this package.
 _LIBRARY_PREFIXES = (

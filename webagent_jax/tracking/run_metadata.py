@@ -60,9 +60,9 @@ def init_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None:
     """Create config.json with config, commit and hardware, or check that the run is the same.
 
     A run without results takes the new config, so a failed start does not occupy the workdir.
-    Options that define no results, such as `engine.slots`, may differ. A run of M-GRPO takes
-    another `grpo.updates`. It must not be below the number of completed updates, nor change the
-    learning rate: the schedule is constant, and the new warmup is complete.
+    Options that do not affect results, such as `engine.slots`, may differ. So may `grpo.updates` of
+    M-GRPO with a constant learning rate schedule, but it must be at least the number of completed
+    updates, and the warmup that results from it must be complete.
 
     Raises:
         ConfigError: the workdir cannot be written, or contains a run of another command or with
@@ -196,8 +196,8 @@ def _check_updates(workdir: Path, cfg: RunConfig, previous: int) -> None:
     # A fraction of the updates is the same fraction of the optimizer steps.
     if updates != previous and 0 < completed < cfg.grpo.optimizer.warmup_fraction * updates:
         raise ConfigError(
-            f"{workdir} has completed {completed} updates, fewer than the warmup of the learning "
-            f"rate has with grpo.updates={updates}: set grpo.updates={previous}, or choose "
+            f"with grpo.updates={updates}, the learning rate warmup is longer than the {completed} "
+            f"updates that {workdir} has completed: set grpo.updates={previous}, or choose "
             "another --workdir"
         )
 

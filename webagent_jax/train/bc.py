@@ -157,7 +157,7 @@ def _split(
 ) -> tuple[demos.Demonstrations | list[Demonstration], list[Demonstration]]:
     """Return the demonstrations to train on, and the held-out ones.
 
-    Held out are the demonstrations of validation tasks and `bc.held_out_demos` others.
+    The held-out ones are those of validation tasks, and `bc.held_out_demos` others.
 
     Raises:
         ConfigError: no demonstration remains to train on.
@@ -169,7 +169,7 @@ def _split(
     others: list[Demonstration] = []
     held_out: list[Demonstration] = []
     for demo in demonstrations:
-        # Further seeds of the only task of a name have the id of the task with a suffix.
+        # If a name is a single task, the ids of its other seeds are its id with a suffix.
         is_held_out = bool({demo.task.id, demo.task.id.rpartition("/")[0]} & task_ids)
         (held_out if is_held_out else others).append(demo)
     if cfg.bc.held_out_demos >= len(others):

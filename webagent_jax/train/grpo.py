@@ -42,18 +42,18 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
     """Train with M-GRPO; with `grpo.max_staleness` above 0, rollouts run during updates.
 
     Writes checkpoints/, metrics.jsonl, tensorboard/, episodes/ and policy/. A killed run resumes
-    when called again: completed episodes are reused, and only unfinished ones run again. With
-    another `grpo.updates`, a completed run continues, and an interrupted one can end earlier. The
-    exported policy is the last one, or with validation (`grpo.eval_interval`) the one with the
-    highest success rate on a sample of training tasks.
+    when called again: completed episodes are reused, and only unfinished ones run again. With a
+    constant learning rate schedule, the call may change `grpo.updates`, to continue a completed run
+    or to end an interrupted one earlier. The exported policy is the last one, or with validation
+    (`grpo.eval_interval`) the one with the highest success rate on a sample of training tasks.
 
     Returns:
         The Hugging Face directory of the trained policy, `workdir/policy`.
 
     Raises:
-        ConfigError: the workdir contains a run with another config or from other weights, or the
-            first prompts of all tasks of the first update are too long, or `grpo.updates` is below
-            the number of completed updates, or would make the warmup longer than these.
+        ConfigError: the workdir contains a run with another config or from other weights; the first
+            prompts of all episodes of the first update are too long; or the new `grpo.updates` is
+            below the number of completed updates, or has a longer warmup than these.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
         GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
             from before them.

@@ -64,7 +64,7 @@ class Learner:
         self._base, trained = _split_trainable(cfg, self.model, params, self.mesh)
         initial_params = params
         if not cfg.lora.create_new_adapter:
-            # A copy, because a step consumes the trained params.
+            # A copy, because a step donates the trained params.
             initial_params = lora.attach(self._base, jax.tree.map(jnp.copy, trained))
         # A resumed run needs the same initial params, as the base of adapters and as reference.
         self._initial_params_checksum = int(_checksum(initial_params))
@@ -189,11 +189,11 @@ class Learner:
         return "All rows of the batch are finite: the gradient overflowed"
 
     def snapshot(self) -> PolicySnapshot:
-        """Return the policy for sampling; copy it before the next step, which consumes it."""
+        """Return the policy for sampling; copy it before the next step, which donates it."""
         snapshot = learn.policy_snapshot(self.state, self._base)
         engine, params = self._cfg.engine, snapshot.params
-        # Each process receives all params: in the dtypes of its engine they need half of the
-        # memory. Quantization rounds the original ones.
+        # Each process receives all params. The dtypes of its engine, such as bfloat16, save memory;
+        # an engine with quantization needs the params as they are.
         if distributed.process_count() > 1 and engine.quantization == "none":
             params = self._cast(params)
         params = sharding.copy_to_each_process(params, engine.tensor_parallel_size)

@@ -32,7 +32,7 @@ _COUNT_METRICS = (
     "engine/sampled_tokens",
 )
 
-# Option of GuardConfig that limits a metric, and the side of the limit that it warns about.
+# By metric: option of GuardConfig that limits it, and the side of the limit that violates it.
 _GUARDS = {
     "entropy": ("min_entropy", "below"),
     "kl": ("max_kl", "above"),

@@ -42,8 +42,9 @@ class PreemptionNotice:
         """Return whether to stop after this update; every process calls it after each update."""
         if distributed.process_count() == 1:
             return self._is_received
-        # The processes agree on a call that none of them has made yet. Before the first call they
-        # agree on call 1, so the number of the update would not do after a resume.
+        # JAX selects the first step that no process has passed yet as the one to stop at: step 1 if
+        # the signal precedes the first call. So steps count the calls; the number of the update
+        # would never equal 1 in a resumed run.
         self._num_calls += 1
         return bool(multihost_utils.reached_preemption_sync_point(self._num_calls))
 

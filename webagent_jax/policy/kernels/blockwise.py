@@ -2,7 +2,7 @@
 
 The forward pass is an online softmax over blocks of keys (Milakov & Gimelshein 2018, arXiv
 1805.02867). The backward pass is that of FlashAttention (Dao et al. 2022, arXiv 2205.14135): only
-the output and the logarithm of the softmax denominator are saved. A block of queries skips the
+the output and the logsumexp of the scores are saved. A block of queries skips the
 blocks of keys that none of its queries attends to: future keys, and keys whose subtrees have ended.
 """
 
@@ -68,7 +68,7 @@ def _forward(
     is_visible = _visible_in_any_row(ends, block)
 
     def attend(i: Array) -> tuple[Array, Array]:
-        """Return output [B, K, G, t, E] and log-denominator [B, K, G, t] of a block of queries."""
+        """Return output [B, K, G, t, E] and logsumexp [B, K, G, t] of a block of queries."""
 
         def add(j: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             row_max, row_sum, out = carry
@@ -93,14 +93,14 @@ def _forward(
         return (out / row_sum[..., None]).astype(v.dtype), row_max + jnp.log(row_sum)
 
     # [n, B, K, G, t, E] and [n, B, K, G, t], one block of queries after another.
-    out, denominator = jax.lax.map(attend, jnp.arange(count))
-    return _merge_blocks(out), (q, k, v, ends, out, denominator)
+    out, logsumexp = jax.lax.map(attend, jnp.arange(count))
+    return _merge_blocks(out), (q, k, v, ends, out, logsumexp)
 
 
 def _backward(
     block: int, residuals: tuple[Array, ...], gradient: Array
 ) -> tuple[Array, Array, Array, None]:
-    q, k, v, ends, out, denominator = residuals
+    q, k, v, ends, out, logsumexp = residuals
     blocks = _split(q, k, v, ends, block)
     is_visible = _visible_in_any_row(ends, block)
     scale = q.shape[-1] ** -0.5
@@ -115,7 +115,7 @@ def _backward(
             dq, dk, dv = carry
             scores = _scores(blocks, i, j, block)
             # Recomputed softmax. Padding queries get arbitrary weights, but their d_out is 0.
-            weights = jnp.exp(scores - denominator[i][..., None])
+            weights = jnp.exp(scores - logsumexp[i][..., None])
             d_weights = _matmul(d_out[i], jnp.swapaxes(blocks.v[j], -1, -2)[:, :, None])
             d_scores = weights * (d_weights - correction[i][..., None]) * scale
             d_scores, weights = d_scores.astype(q.dtype), weights.astype(q.dtype)

@@ -50,7 +50,7 @@ class _Residuals(NamedTuple):
     v: Array  # [B, L, K, E]
     ends: Array  # int32 [B, L]
     out: Array  # [B, L, H, E]
-    denominator: Array  # float32 [B, H, L], logarithm of the softmax's denominator
+    logsumexp: Array  # float32 [B, H, L], logsumexp of the scores of each query
 
 
 def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = False) -> Array:
@@ -86,8 +86,8 @@ def _forward(
 ) -> tuple[Array, _Residuals]:
     # Scaled once here instead of in every block of scores.
     q = (q * q.shape[-1] ** -0.5).astype(q.dtype)
-    out, denominator = _run_forward(q, k, v, ends, interpret=interpret)
-    return out, _Residuals(q, k, v, ends, out, denominator)
+    out, logsumexp = _run_forward(q, k, v, ends, interpret=interpret)
+    return out, _Residuals(q, k, v, ends, out, logsumexp)
 
 
 def _backward(
@@ -101,7 +101,7 @@ def _backward(
         residuals.v,
         residuals.ends,
         d_out,
-        residuals.denominator,
+        residuals.logsumexp,
         correction,
     )
     # The kernels differentiate with respect to the scaled q; dk includes the scale through q.
@@ -185,7 +185,7 @@ def _forward_kernel(
     v: Ref,
     ends: Ref,
     out: Ref,
-    denominator: Ref,
+    logsumexp: Ref,
     *,
     tiles: _Tiles,
 ) -> None:
@@ -216,7 +216,7 @@ def _forward_kernel(
     # Padding queries attend to no key: the minimum makes their output 0 instead of NaN.
     row_sum = jnp.maximum(row_sum, jnp.finfo(jnp.float32).tiny)
     out[...] = (out_sum / row_sum[:, None]).astype(out.dtype)
-    denominator[...] = row_max + jnp.log(row_sum)
+    logsumexp[...] = row_max + jnp.log(row_sum)
 
 
 # --- backward ------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _dq_kernel(
     v: Ref,
     ends: Ref,
     d_out: Ref,
-    denominator: Ref,
+    logsumexp: Ref,
     correction: Ref,
     dq: Ref,
     *,
@@ -256,7 +256,7 @@ def _dq_kernel(
     # Blocks of this program: q, d_out and dq [t, E], k and v [L, E], ends [L], order [m].
     i = pl.program_id(0)
     query, gradient = q[...], d_out[...]
-    log_row_sum, row_correction = denominator[...][:, None], correction[...][:, None]
+    log_row_sum, row_correction = logsumexp[...][:, None], correction[...][:, None]
 
     def add(index: Array, dq_sum: Array) -> Array:
         keys = pl.ds(order[index] * tiles.keys, tiles.keys)
@@ -302,7 +302,7 @@ def _dkv_kernel(
     v: Ref,
     ends: Ref,
     d_out: Ref,
-    denominator: Ref,
+    logsumexp: Ref,
     correction: Ref,
     dk: Ref,
     dv: Ref,
@@ -310,7 +310,7 @@ def _dkv_kernel(
     tiles: _Tiles,
     group: int,
 ) -> None:
-    # Blocks of this program: q and d_out [L, G, E], k, v, dk and dv [t, E], denominator [G, L].
+    # Blocks of this program: q and d_out [L, G, E], k, v, dk and dv [t, E], logsumexp [G, L].
     j = pl.program_id(0)
     key, value, end = k[...], v[...], ends[...]
     num_visible = count[...]
@@ -321,7 +321,7 @@ def _dkv_kernel(
         head, i = lax.div(index, num_visible), order[lax.rem(index, num_visible)]
         queries = pl.ds(i * tiles.queries, tiles.queries)
         query, gradient = q[queries, head, :], d_out[queries, head, :]
-        scores = dot(query, key.T) - denominator[head, queries][:, None]
+        scores = dot(query, key.T) - logsumexp[head, queries][:, None]
         weights = jnp.where(_mask(end, i, j, tiles), jnp.exp(scores), 0.0)
         d_weights = dot(gradient, value.T)
         d_scores = weights * (d_weights - correction[head, queries][:, None])

@@ -19,8 +19,8 @@ class BackwardInputs(NamedTuple):
     v: Array
     ends: Array
     d_out: Array  # gradient of the output, with the shape of q
-    denominator: Array  # as in `_Residuals`
-    correction: Array  # float32, shape of the denominator: sum of d_out · out over a head
+    logsumexp: Array  # as in `_Residuals`
+    correction: Array  # float32, shape of logsumexp: sum of d_out · out over a head
 
 
 class OperandSpecs(NamedTuple):
@@ -29,7 +29,7 @@ class OperandSpecs(NamedTuple):
     query: pl.BlockSpec  # q, out and their gradients
     key: pl.BlockSpec  # k, v and their gradients
     end: pl.BlockSpec  # ends
-    row: pl.BlockSpec  # one number per query: denominator and correction
+    row: pl.BlockSpec  # one number per query: logsumexp and correction
 
     def backward_inputs(self) -> list[pl.BlockSpec]:
         """Return the specs in the field order of `BackwardInputs`."""

@@ -34,7 +34,7 @@ class _Residuals(NamedTuple):
     v: Array  # [B, K, L, E]
     ends: Array  # int32 [B, 1, L]
     out: Array  # [B, H, L, E]
-    denominator: Array  # float32 [B, H, 1, L], logarithm of the softmax's denominator
+    logsumexp: Array  # float32 [B, H, 1, L], logsumexp of the scores of each query
 
 
 def attention(
@@ -68,8 +68,8 @@ def _forward(
     # Heads before tokens: the last two axes of a block, tokens and head width, form the tiles.
     q, k, v = (jnp.swapaxes(x, 1, 2) for x in (scaled, k, v))
     ends = ends[:, None]
-    out, denominator = _run_forward(q, k, v, ends, block=block, interpret=interpret)
-    return jnp.swapaxes(out, 1, 2), _Residuals(q, k, v, ends, out, denominator)
+    out, logsumexp = _run_forward(q, k, v, ends, block=block, interpret=interpret)
+    return jnp.swapaxes(out, 1, 2), _Residuals(q, k, v, ends, out, logsumexp)
 
 
 def _backward(
@@ -84,7 +84,7 @@ def _backward(
         residuals.v,
         residuals.ends,
         d_out,
-        residuals.denominator,
+        residuals.logsumexp,
         correction,
     )
     dq = _run_dq(inputs, block=block, interpret=interpret)
@@ -197,7 +197,7 @@ def _forward_kernel(
     v: Ref,
     ends: Ref,
     out: Ref,
-    denominator: Ref,
+    logsumexp: Ref,
     row_max: Ref,
     row_sum: Ref,
     out_sum: Ref,
@@ -233,7 +233,7 @@ def _forward_kernel(
         final_sum = jnp.maximum(row_sum[...], jnp.finfo(jnp.float32).tiny)
         out[0, 0] = (out_sum[...] / final_sum[:, :1]).astype(out.dtype)
         # All lanes are equal: [t, lanes] becomes [1, t].
-        denominator[0, 0] = (row_max[...] + jnp.log(final_sum)).T[:1]
+        logsumexp[0, 0] = (row_max[...] + jnp.log(final_sum)).T[:1]
 
 
 # --- backward ------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def _dq_kernel(
     v: Ref,
     ends: Ref,
     d_out: Ref,
-    denominator: Ref,
+    logsumexp: Ref,
     correction: Ref,
     dq: Ref,
     dq_sum: Ref,
@@ -285,7 +285,7 @@ def _dq_kernel(
     def _add() -> None:
         mask = _mask(ends[0], i, j, block)
         scores = dot(q[0, 0], k[0, 0], ((1,), (1,)))
-        weights = jnp.where(mask, jnp.exp(scores - _to_column(denominator[0, 0])), 0.0)
+        weights = jnp.where(mask, jnp.exp(scores - _to_column(logsumexp[0, 0])), 0.0)
         d_weights = dot(d_out[0, 0], v[0, 0], ((1,), (1,)))
         # Softmax gradient: dS = P * (dP - D), where D is the correction.
         d_scores = weights * (d_weights - _to_column(correction[0, 0]))
@@ -332,7 +332,7 @@ def _dkv_kernel(
     v: Ref,
     ends: Ref,
     d_out: Ref,
-    denominator: Ref,
+    logsumexp: Ref,
     correction: Ref,
     dk: Ref,
     dv: Ref,
@@ -355,7 +355,7 @@ def _dkv_kernel(
         query = i * block + lax.broadcasted_iota(jnp.int32, (block, block), 1)
         mask = (key <= query) & (query < _to_column(ends[0]))
         scores = dot(k[0, 0], q[0, 0], ((1,), (1,)))
-        weights = jnp.where(mask, jnp.exp(scores - denominator[0, 0]), 0.0)
+        weights = jnp.where(mask, jnp.exp(scores - logsumexp[0, 0]), 0.0)
         d_weights = dot(v[0, 0], d_out[0, 0], ((1,), (1,)))
         d_scores = weights * (d_weights - correction[0, 0])
         dv_sum[...] += dot(weights.astype(d_out.dtype), d_out[0, 0])

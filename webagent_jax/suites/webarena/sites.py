@@ -194,7 +194,7 @@ class ResetHook:
             response = http.fetch(url, timeout=self.timeout)
         except InfraError as error:
             raise InfraError(f"{site} was not reset: {url} does not respond ({error})") from error
-        # Replicas are reset before their next episode, so a reset in progress began after the last.
+        # Resets run between episodes, so a reset in progress began after the previous episode.
         if response.status == _IN_PROGRESS and self.status_url:
             return
         # These responses come before the reset is done, so a status address is required.
