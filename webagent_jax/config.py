@@ -306,8 +306,8 @@ class EngineConfig:
     # Size of the KV cache in MiB; 0: 1.5 times the size of all slots at full length.
     kv_cache_mib: int = 0
     # Draft tokens per slot and decode step (speculative decoding with n-grams, as in vLLM): taken
-    # from earlier occurrences in the prompt and in recent responses. They save decode steps and do
-    # not change what is sampled. 0: no speculative decoding.
+    # from earlier occurrences in the prompt and in recent responses. They save decode steps and
+    # change completions by rounding only. 0: no speculative decoding.
     num_speculative_tokens: int = 0
     # Weights of the projections: in the dtype of the activations, or 8 bits with a scale per output
     # channel. The learner keeps full precision; M-GRPO then applies importance weights.

@@ -1,4 +1,4 @@
-"""Tests of speculative decoding: drafts save steps and change no completion."""
+"""Tests of speculative decoding: drafts save steps and change completions by rounding only."""
 
 from __future__ import annotations
 

@@ -156,8 +156,8 @@ class Engine:
             computed once per version of the params, and a decode step reads them once for all
             slots. Prompts without the prefix are supported.
         num_speculative_tokens: draft tokens per slot and decode step, from earlier occurrences in
-            the sequence and in recent responses (`prompt_lookup`). They save decode steps and do
-            not change the completions. 0: no speculative decoding.
+            the sequence and in recent responses (`prompt_lookup`). They save decode steps and
+            change completions by rounding only. 0: no speculative decoding.
 
     Raises:
         ValueError: a limit is too small, `max_model_len` exceeds the model's positions, or the

@@ -8,7 +8,7 @@ columns are dynamic, so prompts of any length use the same program.
 With speculative decoding (Leviathan et al., arXiv 2211.17192), a decode step of a slot computes its
 last token and K draft tokens together, and samples after each. A token after a draft counts only if
 the draft was sampled too. The random key of a token depends on its index alone, so the draft
-tokens change the number of steps, and never the completion.
+tokens change the number of steps, and the completion by rounding only.
 """
 
 from __future__ import annotations
