@@ -203,7 +203,7 @@ _ALL_TURNS = replace(
     bc=replace(_THREE_TURNS.bc, turns_per_demo=0, held_out_demos=200, eval_interval=150),
 )
 
-# Two epochs of 7,423 demonstrations; the earlier stages have 2,895 in total.
+# Two epochs of 7,423 demonstrations; the earlier stages have about 2,870 in total.
 _MANY_DEMOS = replace(
     _ALL_TURNS,
     # Output of `webagent export` above.

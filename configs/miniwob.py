@@ -14,7 +14,7 @@ all tasks, sampled at temperature 1.
         --config.policy.path=runs/miniwob/bc/policy
 
 `:grpo` is M-GRPO from the adapter, on 12 tasks with both outcomes. Started after two epochs of BC,
-it gained less on these tasks than a third epoch of BC, and success on the other tasks fell
+it had no gain over a third epoch of BC on these tasks, and success on the other tasks fell
 (docs/results.md). The run in docs/lab_log.md has other tasks and another adapter.
 
     webagent train grpo --config=miniwob:grpo --workdir=runs/miniwob/grpo
@@ -29,7 +29,8 @@ part of what it had learned on MiniWoB++ before; M-GRPO learns it again, without
         --config.policy.path=runs/after_arena/grpo/policy --config.eval.temperature=0
 
 `:short_bc` and `:short_grpo` continue from the adapter on tasks with short prompts and few turns:
-BC on 12 until validation success is flat, then M-GRPO on six (docs/results.md).
+BC on 12 until validation success is flat, then M-GRPO on six. docs/results.md starts from an
+earlier adapter.
 """
 
 from __future__ import annotations

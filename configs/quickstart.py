@@ -161,7 +161,7 @@ _VARIANTS = {
     "smoke": _SMOKE,
     "cot": _COT,
     **{name: replace(_QUICKSTART, grpo=grpo) for name, grpo in _OBJECTIVES.items()},
-    # Replay needs tasks that recur: about three groups per task in a run.
+    # Replay needs tasks that recur: about six groups per task in a run.
     "success_replay": replace(
         _QUICKSTART,
         suite=replace(_QUICKSTART.suite, train_seeds_per_task=5),
