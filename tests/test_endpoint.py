@@ -72,6 +72,8 @@ def test_request_contains_messages_and_sampling_options(chat_server: ChatServer)
     ((path, headers, body),) = chat_server.requests
     assert path == "/v1/chat/completions"
     assert headers["Authorization"] == f"Bearer {KEY}"
+    # Some providers reject the default of urllib.
+    assert headers["User-Agent"] == "webagent_jax"
     assert body == {
         "model": "tiny",
         "messages": [{"role": "system", "content": "Act."}, {"role": "user", "content": "Page"}],
@@ -85,6 +87,24 @@ def test_request_contains_messages_and_sampling_options(chat_server: ChatServer)
 def test_request_without_key_has_no_authorization_header(chat_server: ChatServer) -> None:
     send_request(make_endpoint(chat_server, api_key_env="OTHER"))
     assert "Authorization" not in chat_server.requests[0][1]
+
+
+def test_extra_body_adds_fields_to_requests(chat_server: ChatServer) -> None:
+    extra_body = '{"reasoning_effort": "low", "provider": {"order": ["a"]}}'
+    send_request(make_endpoint(chat_server, extra_body=extra_body))
+    (body,) = chat_server.bodies
+    assert body["reasoning_effort"] == "low" and body["provider"] == {"order": ["a"]}
+    assert body["model"] == "tiny" and body["max_tokens"] == 16
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_empty_response_is_sent_as_placeholder(chat_server: ChatServer, text: str) -> None:
+    messages = (*MESSAGES, Message("assistant", text), Message("user", ""))
+    send_request(make_endpoint(chat_server), messages=messages)
+    assert chat_server.bodies[0]["messages"][2:] == [
+        {"role": "assistant", "content": "(no content)"},
+        {"role": "user", "content": ""},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +155,13 @@ TRANSIENT_FAULTS = {
     "no message": Answer({"choices": [{"text": "done"}]}),
     "an error for an answer": Answer({"error": {"message": "upstream"}}),
     "no text": Answer(message({"type": "text"})),  # type: ignore[arg-type]
+    **{
+        finish: Answer(message("<think> cut", finish))
+        for finish in ("error", "abort", "insufficient_system_resource", "network_error")
+    },
+    "error after a part": Answer(
+        {"choices": [message("<think> cut")["choices"][0] | {"error": {"code": 502}}]}
+    ),
     "reset": Answer(reset_connection=True),
     "slow": dataclasses.replace(SUCCESS, delay=10.0),
     "drip": dataclasses.replace(SUCCESS, byte_interval=0.05),
@@ -280,6 +307,53 @@ def test_prompt_rejection_after_success_raises_infra_error(
     with pytest.raises(InfraError, match=f"rejects this prompt, status {status}: too long"):
         send_request(endpoint)
     assert send_request(endpoint).text == "done"
+
+
+@pytest.mark.parametrize("status", [400, 403, 500])
+def test_first_failure_beside_other_requests_is_not_fatal(
+    chat_server: ChatServer, status: int
+) -> None:
+    chat_server.replies = [dataclasses.replace(SUCCESS, delay=10.0), status, status, status]
+    endpoint = make_endpoint(chat_server)
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(send_request, endpoint)
+        while not chat_server.requests:
+            time.sleep(0.001)
+        with pytest.raises(InfraError, match=f"status {status}"):
+            send_request(endpoint)
+        chat_server.shutdown_event.set()
+        assert slow.result(timeout=10).text == "done"
+
+
+def test_repeated_rejections_beside_a_slow_request_are_fatal(chat_server: ChatServer) -> None:
+    chat_server.replies = [dataclasses.replace(SUCCESS, delay=10.0), 400]
+    endpoint = make_endpoint(chat_server, concurrency=3)
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(send_request, endpoint)
+        while not chat_server.requests:
+            time.sleep(0.001)
+        for expected_error in (InfraError, InfraError, ConfigError, ConfigError):
+            with pytest.raises(expected_error):
+                send_request(endpoint)
+        # The last one fails without a call.
+        assert len(chat_server.requests) == 4
+        chat_server.shutdown_event.set()
+        assert slow.result(timeout=10).text == "done"
+
+
+def test_rejection_of_all_concurrent_requests_is_fatal(chat_server: ChatServer) -> None:
+    barrier = threading.Barrier(4, timeout=10)
+
+    def reject_together(_: Any) -> int:
+        barrier.wait()
+        return 400
+
+    chat_server.answer = reject_together
+    endpoint = make_endpoint(chat_server)
+    with ThreadPoolExecutor(4) as threads:
+        futures = [threads.submit(send_request, endpoint) for _ in range(4)]
+    errors = [type(future.exception()) for future in futures]
+    assert (errors.count(InfraError), errors.count(ConfigError)) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -467,12 +541,22 @@ def test_prices_are_dollars_per_million_tokens() -> None:
         ({"retries": -1}, "retries must not be negative"),
         ({"timeout": 0.0}, "timeout must be above 0"),
         ({"timeout": float("inf")}, "timeout must be above 0 and at most 1,000,000 seconds"),
+        ({"extra_body": "{"}, "extra_body='{' must be a JSON object, such as "),
+        ({"extra_body": "[1]"}, "extra_body='\\[1\\]' must be a JSON object, such as "),
+        ({"extra_body": "[" * 10**5}, "must be a JSON object, such as "),
+        ({"extra_body": '{"temperature": 1, "top_k": 20}'}, "must not contain temperature: "),
+        ({"extra_body": '{"model": "x", "max_tokens": 1}'}, "must not contain model, max_tokens: "),
     ],
 )
 def test_invalid_endpoint_config_raises_error(options: dict[str, Any], error_text: str) -> None:
     endpoint = EndpointConfig(**({"url": "http://x/v1", "model": "m"} | options))
     with pytest.raises(ConfigError, match=error_text):
         RunConfig(policy=PolicyConfig("openai", endpoint), prompt=PromptConfig("webarena"))
+
+
+def test_extra_body_may_set_fields_without_an_option() -> None:
+    endpoint = EndpointConfig("http://x/v1", "m", extra_body='{"top_k": 20}')
+    assert RunConfig(policy=PolicyConfig("openai", endpoint), prompt=PromptConfig("webarena"))
 
 
 @pytest.mark.parametrize("options", [{"url": "http://x/v1"}, {"model": "m"}])
@@ -511,4 +595,18 @@ def test_config_validation_depends_on_policy_kind() -> None:
 )
 def test_http_client_rejects_invalid_urls(url: str) -> None:
     with pytest.raises(ConfigError, match="must begin with http"):
+        HttpClient(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://[::1:8000/v1", "Invalid IPv6 URL"),
+        ("http://localhost:8O00/v1", "Port could not be cast"),
+        ("http://localhost:80000/v1", "Port out of range"),
+        ("http://localhost:-1/v1", "Port could not be cast"),
+    ],
+)
+def test_http_client_rejects_invalid_ports_and_brackets(url: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"is not valid: {problem}"):
         HttpClient(url)

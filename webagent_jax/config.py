@@ -8,6 +8,7 @@ and rejects unknown options.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 import typing
@@ -52,6 +53,8 @@ class EndpointConfig:
     retries: int = 6  # maximum number of retries per request, with exponential backoff
     # Time limit of one HTTP request, in seconds. rollout.episode_timeout also limits its retries.
     timeout: float = 120.0
+    # Further fields of the requests, as a JSON object: {"reasoning_effort": "low"}; empty: none.
+    extra_body: str = ""
     # Prices in US dollars per million tokens. Negative values select the price table
     # (endpoint/prices.py); the cost is unknown for models that it does not list.
     prompt_usd_per_mtok: float = -1.0
@@ -548,6 +551,19 @@ _POSITIVE_BROWSER_OPTIONS = (
     "max_observation_chars",
 )
 
+# Fields of requests to chat endpoints that policy.endpoint.extra_body must not replace. Responses
+# are read as a whole, so they cannot be streamed.
+_REQUEST_FIELDS = (
+    "model",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "seed",
+    "stream",
+)
+
 _MAX_TIMEOUT = 1_000_000  # seconds; sockets and browsers count milliseconds in 32 bits: 24 days
 
 
@@ -836,10 +852,33 @@ def _endpoint_rules(cfg: RunConfig) -> tuple[tuple[bool, str], ...]:
         (endpoint.concurrency >= 1, "policy.endpoint.concurrency must be at least 1"),
         (endpoint.retries >= 0, "policy.endpoint.retries must not be negative; 0 disables retries"),
         _timeout_rule("policy.endpoint.timeout", endpoint.timeout),
+        *_extra_body_rules(endpoint.extra_body),
         (
             cfg.rollout.top_k == cfg.eval.top_k == 0,
-            "rollout.top_k and eval.top_k must be 0 for policy.kind=openai: "
-            "endpoints support only top_p",
+            "rollout.top_k and eval.top_k must be 0 for policy.kind=openai: many endpoints support "
+            "only top_p. For those that support top_k, set policy.endpoint.extra_body",
+        ),
+    )
+
+
+def _extra_body_rules(text: str) -> tuple[tuple[bool, str], ...]:
+    """Return validity and error message of each rule for policy.endpoint.extra_body."""
+    try:
+        fields = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        fields = None
+    reserved = [name for name in _REQUEST_FIELDS if isinstance(fields, dict) and name in fields]
+    return (
+        (
+            isinstance(fields, dict),
+            f"policy.endpoint.extra_body={text!r} must be a JSON object, such as "
+            '\'{"reasoning_effort": "low"}\' (with the single quotes in a shell)',
+        ),
+        (
+            not reserved,
+            f"policy.endpoint.extra_body must not contain {', '.join(reserved)}: other options set "
+            "these fields. Use policy.endpoint.model, seed, and temperature, top_p and "
+            "max_new_tokens of rollout and eval; responses cannot be streamed",
         ),
     )
 

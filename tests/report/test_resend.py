@@ -321,6 +321,20 @@ def test_damaged_weights_give_one_line(root: Path, tmp_path: Path) -> None:
         assert call(site)[0] == 200
 
 
+def test_failed_engine_is_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with PromptSender() as sender, LocalServer(server.make_app(root, sender)) as site:
+        assert send(site, [None, None])[0] == 200
+        assert sender._policy is not None and sender._policy._engine is not None
+        monkeypatch.setattr(sender._policy._engine._programs, "decode", fail)
+        status, result = send(site, [None, None])
+        assert status == 500 and "out of memory" in result["error"]
+        assert not call(site)[1]["is_loaded"]
+        assert send(site, [None, None])[0] == 200
+
+
 # --- endpoint -------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,13 @@ def test_truncated_response_has_no_stop_token(agent, chat_server, episode_config
     np.testing.assert_array_equal(turn.completion.token_ids, tokenizer.encode(text or ""))
 
 
+def test_empty_response_stays_empty_in_the_episode(agent, chat_server, episode_config):
+    chat_server.replies = ["", PRESS]
+    turn, *_ = run_episode(FakeEnv(), agent, TASK, episode_config).turns
+    assert turn.response_text == ""
+    assert chat_server.bodies[1]["messages"][2]["content"] == "(no content)"
+
+
 def test_usage_without_endpoint_counts_uses_tokenizer(agent, endpoint, chat_server, episode_config):
     body_with_usage = message(PRESS) | {"usage": {"prompt_tokens": 1_000, "completion_tokens": 100}}
     chat_server.replies = [Answer(body_with_usage), 500, Answer(message(PRESS))]
@@ -119,13 +126,19 @@ def test_endpoint_error_ends_episode_without_reward(agent, chat_server, episode_
     assert "sent no response: status 500" in episode.infra_error
 
 
-def test_client_error_ends_run_at_first_requests(agent, chat_server, episode_config):
-    chat_server.replies = [Answer(b"no such model", 404)]
+@pytest.mark.parametrize(
+    ("status", "fix", "max_requests"),
+    [(404, r"Check policy\.endpoint\.model", 3), (400, r"Set policy\.endpoint", 8 + 2)],
+)
+def test_client_error_ends_run_at_first_requests(
+    agent, chat_server, episode_config, status, fix, max_requests
+):
+    chat_server.replies = [Answer(b"no such model", status)]
     suite = FakeSuite()
     jobs = [Job(TASK, seed, episode_config, lambda: agent) for seed in range(165)]
-    with pytest.raises(ConfigError, match=r"no such model\nCheck policy\.endpoint\.model"):
+    with pytest.raises(ConfigError, match=rf"no such model\n{fix}"):
         Collector(suite, max_concurrent_episodes=3, infra_retries=2).run_jobs(jobs)
-    assert len(chat_server.requests) <= 3
+    assert len(chat_server.requests) <= max_requests
     assert all(env.closed for env in suite.envs)
     assert not [t for t in threading.enumerate() if t.name.startswith("rollout")]
 

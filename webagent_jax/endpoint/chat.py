@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -21,6 +22,8 @@ from webagent_jax.endpoint.http_client import (
 )
 from webagent_jax.endpoint.rejected_options import RejectedOptions
 from webagent_jax.types import FinishReason, InfraError, Message
+
+_NO_CONTENT = "(no content)"  # replaces empty responses in requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,12 @@ class ChatEndpoint:
         """
         self._config, self._pause = config, pause
         self._client = HttpClient(config.url, environ.get(config.api_key_env, "").strip())
+        self._extra_body: dict[str, Any] = json.loads(config.extra_body or "{}")
         self._semaphore = threading.BoundedSemaphore(config.concurrency)
         self._lock = threading.Lock()
         self._usage = Usage()
+        self._num_started = 0  # calls of `chat` that got a slot
+        self._num_failed = 0  # those that failed after all tries
         self._rejected_options = RejectedOptions(log)
         self._fatal_error = ""  # message of the error that makes all requests fail
 
@@ -131,6 +137,8 @@ class ChatEndpoint:
                 f"no request slot of {config.url} became free within {timeout:.0f} s: "
                 "raise policy.endpoint.concurrency, or lower rollout.max_concurrent_episodes"
             )
+        with self._lock:
+            self._num_started += 1
         # Seeded by the request, so that a run repeats with the same pauses.
         uniform = np.random.default_rng(request.seed).uniform
         try:
@@ -142,9 +150,9 @@ class ChatEndpoint:
                 jitter=lambda: float(uniform(0.5, 1.5)),
             )
         except TransientError as fault:
-            raise self._no_response_error(fault) from fault
+            raise self._no_response_error(fault, self._count_failure()) from fault
         except PermanentError as fault:
-            raise self._rejection_error(fault) from fault
+            raise self._rejection_error(fault, self._count_failure()) from fault
         finally:
             self._semaphore.release()
 
@@ -156,7 +164,9 @@ class ChatEndpoint:
             # A timeout of 0 would make the socket non-blocking, and a negative one is an error.
             response = _read(
                 self._rejected_options.post_chat(
-                    self._client, _body(self._config.model, request), max(timeout, 1e-3)
+                    self._client,
+                    self._extra_body | _body(self._config.model, request),
+                    max(timeout, 1e-3),
                 )
             )
         except TransientError:
@@ -170,22 +180,37 @@ class ChatEndpoint:
             sums = {name: getattr(self._usage, name) + count for name, count in counts.items()}
             self._usage = replace(self._usage, **sums)
 
-    def _no_response_error(self, fault: TransientError) -> ConfigError | InfraError:
-        """Return the error for no response: ConfigError if the endpoint has never responded."""
+    def _count_failure(self) -> bool:
+        """Count a failed request, and return whether the endpoint fails for all requests.
+
+        One failure before the first response may concern only its prompt, so it is conclusive only
+        if no other request is in flight, or after as many failures as there are slots.
+        """
+        with self._lock:
+            self._num_failed += 1
+            max_failures = min(self._num_started, self._config.concurrency)
+            return not self._usage.responses and self._num_failed >= max_failures
+
+    def _no_response_error(
+        self, fault: TransientError, is_conclusive: bool
+    ) -> ConfigError | InfraError:
+        """Return the error for no response: ConfigError if the endpoint never responds."""
         message = f"{self._config.model} at {self._config.url} sent no response: {fault}"
-        if self._usage.responses:
+        if not is_conclusive:
             return InfraError(message)
         return ConfigError(
             f"{message}\nIt has sent none in this run: check that the server is running, and check "
             "policy.endpoint.url and policy.endpoint.timeout."
         )
 
-    def _rejection_error(self, fault: PermanentError) -> ConfigError | InfraError:
-        """Return the error for a rejection: InfraError if only this prompt is rejected."""
+    def _rejection_error(
+        self, fault: PermanentError, is_conclusive: bool
+    ) -> ConfigError | InfraError:
+        """Return the error for a rejection: InfraError if it may concern only this prompt."""
         config, variable = self._config, self._config.api_key_env
         endpoint = f"{config.model} at {config.url}"
         # 401, 402, 404 and 429 concern key, account or address, so all requests fail. Any other
-        # status concerns only this prompt if an earlier request has succeeded.
+        # status may concern only this prompt.
         match fault.status:
             case 401 if not self._client.key:
                 fix = f"The endpoint requires a key: export it in {variable or 'a variable'}"
@@ -197,7 +222,7 @@ class ChatEndpoint:
             case 404:
                 fix = "Check policy.endpoint.model and policy.endpoint.url: the url ends with the"
                 fix += " version, such as /v1."
-            case _ if self._usage.responses:
+            case _ if not is_conclusive:
                 return InfraError(f"{endpoint} rejects this prompt, {fault}")
             case 403:
                 fix = f"The key in {variable} may not use this model: change the key or the model."
@@ -212,13 +237,19 @@ def _body(model: str, request: ChatRequest) -> dict[str, Any]:
     return {
         "model": model,
         "messages": [
-            {"role": message.role, "content": message.text} for message in request.messages
+            {"role": message.role, "content": _content(message)} for message in request.messages
         ],
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "seed": request.seed,
     }
+
+
+def _content(message: Message) -> str:
+    # Mistral and others reject conversations with an empty response.
+    is_empty = message.role == "assistant" and not message.text.strip()
+    return _NO_CONTENT if is_empty else message.text
 
 
 def _read(data: Mapping[str, Any]) -> ChatResponse:

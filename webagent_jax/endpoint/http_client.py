@@ -27,6 +27,10 @@ _MAX_PAUSE_SECONDS = 60.0  # pause between two tries; a Retry-After header adds 
 _MAX_QUOTE_CHARS = 500  # characters of a response that an error message repeats
 _CHUNK_BYTES = 2**16  # bytes read between two checks of the deadline
 
+# Finish reasons of responses that the server did not complete: OpenRouter, SGLang and vLLM,
+# DeepSeek, Zhipu.
+_FAILURE_REASONS = ("error", "abort", "insufficient_system_resource", "network_error")
+
 
 class TransientError(Exception):
     """No response this time; the next try may succeed."""
@@ -58,7 +62,14 @@ class HttpClient:
     key: str = field(default="", repr=False)  # API key; empty for none
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+            _ = parts.port  # raises ValueError for an invalid port
+        except ValueError as error:
+            raise ConfigError(
+                f"the url {self.url!r} is not valid: {error}. Use the form http://HOST:PORT/v1, or "
+                "http://[ADDRESS]:PORT/v1 for an IPv6 address"
+            ) from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"the url {self.url!r} must begin with http:// or https://")
         # Checked here, because the error of http.client could quote the key.
@@ -79,10 +90,12 @@ class HttpClient:
 
         Raises:
             TransientError: status 408, 409, 425, 429 or 5xx, no connection or a lost one, a
-                timeout, or a response that is incomplete, not JSON, or without a message.
+                timeout, or a response that is incomplete, not JSON, without a message, or
+                reports that its generation failed.
             PermanentError: any other status.
         """
-        headers = {"Content-Type": "application/json"}
+        # Proxies such as Cloudflare reject the User-Agent of urllib with status 403.
+        headers = {"Content-Type": "application/json", "User-Agent": "webagent_jax"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         request = urllib.request.Request(
@@ -99,7 +112,11 @@ class HttpClient:
             # ValueError includes a body that is not JSON, such as the error page of a proxy.
             raise TransientError(self._quote(f"{type(error).__name__}: {error}")) from error
         match data:
-            case {"choices": [{"message": dict() as message}, *_]}:
+            case {"choices": [{"message": dict() as message} as choice, *_]}:
+                reason = choice.get("finish_reason")
+                if choice.get("error") or reason in _FAILURE_REASONS:
+                    fault = choice.get("error") or reason
+                    raise TransientError(self._quote(f"the generation failed: {fault}"))
                 message["content"] = _join_parts(message.get("content"))
                 return data
         raise TransientError(self._quote(f"no message in {data}"))
