@@ -35,10 +35,15 @@ class ChatModel:
     def complete(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the response to a chat completion request."""
         prompt = self._tokenizer.apply_chat_template(
-            request["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
+            request["messages"],
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
+            enable_thinking=False,  # as in training; for Qwen3
         )
         temperature = float(request.get("temperature", 1.0))
-        sampling: dict[str, Any] = {"do_sample": temperature > 0}
+        # generation_config.json of an instruction-tuned model may set a penalty.
+        sampling: dict[str, Any] = {"do_sample": temperature > 0, "repetition_penalty": 1.0}
         if temperature > 0:
             top_p = float(request.get("top_p", 1.0))
             sampling |= {"temperature": temperature, "top_p": top_p, "top_k": 0}

@@ -96,13 +96,24 @@ def compute_step_advantages(group: list[Episode], rewards: list[float], discount
     for middle in range(len(distance)):
         distance = np.minimum(distance, distance[:, [middle]] + distance[[middle], :])
     value = np.where(np.isfinite(distance[:, success]), discount ** distance[:, success], 0.0)
-    steps = [(path[j], value[path[j + 1]]) for path in paths for j in range(len(path) - 1)]
+    # The page after the last turn of a truncated episode without success is not observed.
+    observed = [
+        len(path) - 1 - (episode.truncated and path[-1] == failure)
+        for episode, path in zip(group, paths, strict=True)
+    ]
+    steps = [
+        (path[j], value[path[j + 1]])
+        for path, count in zip(paths, observed, strict=True)
+        for j in range(count)
+    ]
     return [
         [
             value[path[j + 1]] - np.mean([v for page, v in steps if page == path[j]])
+            if j < count
+            else 0.0
             for j in range(len(path) - 1)
         ]
-        for path in paths
+        for path, count in zip(paths, observed, strict=True)
     ]
 
 

@@ -7,14 +7,16 @@ import dataclasses
 import re
 import shutil
 
+import gymnasium
 import pytest
 
 from configs import quickstart
+from tests.chat_server import serve_chat
 from tests.recording_progress import RecordingProgress
 from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
-from webagent_jax.config import ConfigError
+from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig
 from webagent_jax.demos import DemosError
 from webagent_jax.policy import resolve_dir
 from webagent_jax.tracking.episode_log import EpisodeJournal
@@ -161,6 +163,41 @@ def test_interrupted_collection_resumes_with_equal_weights(
 
     added = interrupted_collection(monkeypatch, collect_from_policy, continue_collection)
     assert len(set(added)) == 2 and len(added) == num_episodes
+
+
+class SolvedGame(gymnasium.Env):
+    """Game that is solved by every action, and ends with it if the seed is odd."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed, self.reward = seed, 1.0
+        return "button A [1]", {"intent": "Click."}
+
+    def step(self, action):
+        reward, self.reward = self.reward, 0.0
+        return "solved", reward, self.seed % 2 == 1, False, {}
+
+
+def test_success_at_turn_limit_is_no_demonstration(tmp_path, monkeypatch):
+    with serve_chat(monkeypatch, 'do(action="Click", element="1")') as server:
+        cfg = dataclasses.replace(
+            SMOKE,
+            suite=config.SuiteConfig(
+                factory=f"{__name__}:{SolvedGame.__name__}", train_seeds_per_task=4
+            ),
+            policy=PolicyConfig(
+                kind="openai",
+                endpoint=EndpointConfig(server.url, "tiny"),
+                path=SMOKE.policy.path,
+            ),
+            prompt=dataclasses.replace(SMOKE.prompt, template="compact"),
+            bc=dataclasses.replace(SMOKE.bc, demos_per_task=4),
+            rollout=dataclasses.replace(SMOKE.rollout, max_turns=2, max_concurrent_episodes=2),
+        )
+        progress = RecordingProgress()
+        collect_demos(cfg, tmp_path, progress, "policy")
+    assert {demo.task.seed for demo in demos.read(tmp_path)} == {1, 3}
+    assert "2 successes ended at the turn or token limit: skipped" in progress.lines
 
 
 def test_collect_demos_without_expert_says_what_to_do(tmp_path):

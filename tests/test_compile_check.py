@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from importlib.util import find_spec
 
 import jax
 import pytest
 from absl.testing import flagsaver
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, SingleDeviceSharding
 
 from tests.launchers import load_main
-from webagent_jax import compile_check, config, policy
+from webagent_jax import chips, compile_check, config, policy
 from webagent_jax.chips import CHIPS, Chip, TopologyError
 from webagent_jax.compile_check import CostEstimate, ProgramReport, Report
 from webagent_jax.config import (
@@ -29,6 +30,7 @@ from webagent_jax.inference import engine_shapes
 from webagent_jax.inference.engine_shapes import EngineShapes
 from webagent_jax.inference.kv_cache import kv_bytes_per_token
 from webagent_jax.policy import sharding
+from webagent_jax.policy.kernels import gpu
 
 SMALL = RunConfig(
     policy=PolicyConfig(path="Qwen2.5-0.5B", dtype="bfloat16", remat="full"),
@@ -294,3 +296,27 @@ def test_decode_step_for_gpu_loops_over_pages_without_kernel(monkeypatch):
     monkeypatch.setattr(engine_shapes, "_decode_attention", lambda config, platform: "xla")
     (decode,) = compile_check.check(SMALL, "h100:1", print, names=["decode step"]).programs
     assert decode.dynamic_loops == 1 + 24  # one in every layer
+
+
+@needs_cuda
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("width", [32, 64, 128, 256])
+@pytest.mark.parametrize(
+    ("capability", "shared_kib"), [("major: 8 minor: 9", 99), ("major: 8", 163), ("major: 9", 227)]
+)
+def test_gpu_attention_fits_shared_memory(dtype, width, capability, shared_kib, monkeypatch):
+    target = chips._GPU_TARGET.replace("optin: 232448", f"optin: {1024 * shared_kib}")
+    target = target.replace("capability {{ major: 9 }}", f"capability {{{{ {capability} }}}}")
+    monkeypatch.setattr(chips, "_GPU_TARGET", target)
+    (device,) = chips.topology_devices("h100:1")
+    placed = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
+    operands = [placed((1, 512, heads, width), dtype) for heads in (8, 2, 2)]
+
+    def loss(q, k, v, ends):
+        return gpu.attention(q, k, v, ends).sum()
+
+    gradients = jax.jit(jax.grad(loss, (0, 1, 2)))
+    with chips.compile_target(device):
+        gradients.trace(*operands, placed((1, 512), "int32")).lower().compile()

@@ -248,6 +248,27 @@ def test_attempts_differ_and_determine_pass_at_k(run, tmp_path):
     assert 0 < record["parse_error_rate"] == num_parse_errors / num_turns < 1
 
 
+def test_pass_at_k_reports_number_of_tasks(run, tmp_path):
+    # The last attempts at one task have no reward.
+    suite = FakeSuite()
+    record = run(tmp_path, suite=suite, attempts=3, temperature=1.0)
+    assert [entry["n"] for entry in record["pass_at_k"].values()] == [8, 8, 8]
+    assert "tasks" not in tables.evaluation(record)
+    log = tmp_path / "episodes" / "episodes.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [e for e in lines if e["task"]["id"] != "fake/test/a/1" or e["attempt"] == 0]
+    log.write_text("".join(json.dumps(episode) + "\n" for episode in kept))
+    record = run(tmp_path, suite=FakeSuite({"fake/test/a/1": 99}), attempts=3, temperature=1.0)
+    assert [entry["n"] for entry in record["pass_at_k"].values()] == [8, 7, 7]
+    output = tables.evaluation(record)
+    assert re.search(r"^k = 1 +\d", output, re.MULTILINE)
+    assert re.search(r"^k = 2, 7 of 8 tasks +\d", output, re.MULTILINE)
+    # Evaluations of earlier versions lack the number.
+    for entry in record["pass_at_k"].values():
+        del entry["n"]
+    assert "of 8 tasks" not in tables.evaluation(record)
+
+
 def test_success_by_max_turns_matches_separate_runs(run, tmp_path):
     options = {"temperature": 1.0, "seeds_per_task": 6}
     record = run(tmp_path / "all", max_turns=(3, 8, 2, 5), **options)
@@ -362,9 +383,24 @@ def test_usage_of_unfinished_episodes_is_recorded(run, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, suite=InterruptedSuite(), usage=Usage(prompt_tokens=100))
+        run(tmp_path, suite=InterruptedSuite(), usage=Usage(responses=3, prompt_tokens=100))
     ledger = json.loads((tmp_path / "episodes" / "spent.json").read_text())
     assert ledger["usage"]["prompt_tokens"] == 100
+
+
+def test_start_without_response_does_not_occupy_workdir(run, tmp_path):
+    """The endpoint rejects the first request, for example because its model does not exist."""
+
+    class RejectedSuite(FakeSuite):
+        """Suite whose first episode ends the run."""
+
+        def make_env(self, task):
+            raise ConfigError("the endpoint has no such model")
+
+    with pytest.raises(ConfigError, match="no such model"):
+        run(tmp_path, suite=RejectedSuite(), usage=Usage(failed_requests=1))
+    assert not (tmp_path / "episodes" / "spent.json").exists()
+    assert run(tmp_path, temperature=0.5, usage=Usage())["n"] == 8
 
 
 def test_total_price_is_unknown_if_one_price_is_unknown(run, tmp_path):
@@ -407,6 +443,28 @@ def test_evaluation_without_episodes_takes_other_policy(run, tmp_path):
         file.seek(-4, os.SEEK_END)
         file.write(b"\1\2\3\4")
     assert run(tmp_path / "eval", policy=str(path))["n"] == 8
+
+
+class TaskFileSuite(FakeSuite):
+    """Suite whose tasks have an intent and an evaluator."""
+
+    def __init__(self, intent: str = "Press it", answer: str = "1") -> None:
+        super().__init__()
+        self._intent, self._answer = intent, answer
+
+    def task(self, name, split, index):
+        spec = {"eval_types": ("string_match",), "answer": self._answer}
+        return dataclasses.replace(super().task(name, split, index), intent=self._intent, eval=spec)
+
+
+@pytest.mark.parametrize("change", [{"intent": "Press it twice"}, {"answer": "2"}])
+def test_interrupted_evaluation_rejects_changed_tasks(run, tmp_path, change):
+    for folder in ("same", "changed"):
+        with pytest.raises(_SimulatedKill):
+            run(tmp_path / folder, suite=TaskFileSuite(), progress=KillingProgress(2))
+    assert run(tmp_path / "same", suite=TaskFileSuite())["n"] == 8
+    with pytest.raises(ConfigError, match="with another intent or eval: the task has changed"):
+        run(tmp_path / "changed", suite=TaskFileSuite(**change))
 
 
 def test_evaluation_without_episode_log_is_rerun(run, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 import gymnasium
@@ -14,6 +15,7 @@ from gymnasium.utils.env_checker import check_env
 import webagent_jax.gym
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, SuiteConfig
+from webagent_jax.seeds import FIRST_TEST_SEED
 from webagent_jax.suites.miniwob import MiniWob, all_task_names
 from webagent_jax.types import InfraError, Observation, ResetResult, StepResult, Task
 
@@ -197,11 +199,19 @@ def test_browsergym_task_returns_reward_of_page(monkeypatch):
     from webagent_jax.suites.browsergym.worker import Messages
 
     monkeypatch.setattr(browsergym.core.env, "Chat", Messages)
-    env = gymnasium.make(
+    make_env = partial(
+        gymnasium.make,
         "browsergym/webagent_jax.miniwob.click-button-sequence",
         pw_chromium_kwargs={"executable_path": chromium.find_executable()},
         disable_env_checker=True,
     )
+    for options, is_test in (({}, False), ({"task_kwargs": {"split": "test"}}, True)):
+        env = make_env(**options)
+        _, info = env.reset(seed=0)
+        seed = int(info["task_info"]["task"].rpartition("/")[2])
+        assert (seed >= FIRST_TEST_SEED) == is_test
+        env.close()
+    env = make_env()
 
     def press_button(obs, name):
         bid = re.search(rf"\[(\w+)\] button '{name}'", flatten_axtree_to_str(obs["axtree_object"]))

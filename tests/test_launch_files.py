@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from configs import webagent_r1
-from webagent_jax import config
+from webagent_jax import config, sizing
 
 LAUNCH = Path(__file__).parents[1] / "launch"
 
@@ -62,3 +63,73 @@ def test_job_divides_over_processes_and_devices(read_job) -> None:
     assert cfg.grpo.tasks_per_update % processes == 0
     # All devices of a process sample.
     assert cfg.engine.tensor_parallel_size == devices
+
+
+# --- sites ----------------------------------------------------------------------------------------
+
+# Substitutes for srun and xpk, which run the command once per process as the real ones do.
+FAKE_SRUN = """#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+for index in 0 1; do SLURM_PROCID=$index "$@"; done
+"""
+FAKE_XPK = """#!/bin/bash
+for option; do [[ $option == --command=* ]] && command=${option#--command=}; done
+for index in 0 1; do JOB_COMPLETION_INDEX=$index bash -c "$command"; done
+"""
+FAKE_PYTHON = '#!/bin/bash\necho "$SHOPPING $GITLAB $XLA_PYTHON_CLIENT_MEM_FRACTION $1"\n'
+
+
+def run_job(folder: Path, script: str) -> list[list[str]]:
+    """Return what the Python interpreter of each of two processes receives."""
+    programs = {"srun": FAKE_SRUN, "xpk": FAKE_XPK, "python": FAKE_PYTHON}
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "python").symlink_to(folder / "python")
+    result = subprocess.run(
+        ["bash", LAUNCH / script],
+        cwd=folder,
+        env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_CPUS_PER_TASK": "8"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("script", ["slurm/train.sbatch", "gke/xpk.sh"])
+def test_processes_of_job_have_different_sites(tmp_path: Path, script: str) -> None:
+    processes = run_job(tmp_path, script)
+    assert len(processes) == 2
+    for index, (shopping, gitlab, *_, program) in enumerate(processes):
+        assert (shopping, gitlab) == (
+            f"http://sites-{index}.example:7770",
+            f"http://sites-{index}.example:8023",
+        )
+        assert program == "launch/train_grpo.py"
+    if script.startswith("slurm"):
+        assert [process[2] for process in processes] == ["0.95", "0.95"]
+
+
+def test_processes_of_jobset_have_different_sites() -> None:
+    """Kubernetes expands $(NAME) in `command` from the environment of the container."""
+    text = (LAUNCH / "gke" / "jobset.yaml").read_text()
+    addresses = re.findall(r"- (?:SHOPPING|GITLAB)=(\S+)", text)
+    assert len(addresses) == 2
+    assert all("$(JOB_COMPLETION_INDEX)" in address for address in addresses)
+    assert "completionMode: Indexed" in text and "name: GITLAB" not in text
+
+
+def test_recipes_page_has_memory_of_slurm_job() -> None:
+    text, processes, devices = slurm_job()
+    values = webagent_r1.get_config("r1")
+    values.policy.path = "Qwen/Qwen2.5-3B-Instruct"
+    values.mesh.tensor = read_number(r"mesh.tensor=(\d+)", text)
+    hardware = sizing.Hardware("", "h100", processes * devices, (devices,), 0)
+    # The workload does not affect the memory.
+    workload = sizing.Workload(turns=1.0, prompt_tokens=1000, response_tokens=100)
+    result = sizing.estimate(config.from_config_dict(values), hardware, workload)
+    page = (LAUNCH.parent / "docs" / "recipes.md").read_text()
+    assert f"needs {result.max_bytes / 2**30:.1f} of 75.1 GiB per device" in page
+    assert result.fits

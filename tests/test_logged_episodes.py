@@ -46,6 +46,15 @@ def test_successes_are_the_shortest_of_each_task(tmp_path: Path) -> None:
     assert actions == [turn.action for turn in episode(1, turns=3).turns]
 
 
+def test_truncated_success_is_no_demonstration(tmp_path: Path) -> None:
+    # The policy continued after it had solved the task.
+    truncated = dataclasses.replace(episode(1, turns=2), truncated=True)
+    write_log(tmp_path, 1, truncated, episode(1, turns=3))
+    imported = logged_episodes.import_successes([tmp_path])
+    assert [len(demo.turns) for demo in imported.demonstrations] == [3]
+    assert imported.skipped == {"it ended at the turn or token limit": 1}
+
+
 def test_success_without_turns_is_no_demonstration(tmp_path: Path) -> None:
     # Its first prompt was too long, and the task is solved at the start.
     write_log(tmp_path, 1, episode(1), dataclasses.replace(episode(1), turns=(), truncated=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.config import EndpointConfig, PolicyConfig
 from webagent_jax.inference import Engine
+from webagent_jax.train import export
 from webagent_jax.types import Observation
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
@@ -32,14 +34,42 @@ PAGES = (
 
 @pytest.fixture
 def exported(tmp_path):
-    """Return the directory of a policy whose weights differ from those of the package."""
+    """Return the export of a policy whose weights differ from those of the package."""
     directory = policy.resolve_dir("webagent-tiny")
     model, params = policy.load_hf(directory)
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda x: x * (1 + 0.01 * rng.normal(size=x.shape)), params)
-    policy.save_hf(tmp_path / "policy", model, params)
-    policy.copy_tokenizer(directory, tmp_path / "policy")
+    base = tmp_path / "base"
+    policy.save_hf(base, model, params)
+    policy.copy_tokenizer(directory, base)
+    add_sampling_options(base)
+    export.export_weights(base, tmp_path / "policy")
     return tmp_path / "policy"
+
+
+def add_sampling_options(directory):
+    """Add those of Qwen2.5-Instruct to generation_config.json; return the token ids in it."""
+    file = directory / "generation_config.json"
+    ids = json.loads(file.read_text())
+    options = {"do_sample": True, "repetition_penalty": 1.1, "top_p": 0.8, "top_k": 20}
+    file.write_text(json.dumps(ids | options))
+    return ids
+
+
+def test_policy_of_run_has_only_token_ids_in_generation_config(tmp_path):
+    base, destination = tmp_path / "base", tmp_path / "policy"
+    shutil.copytree(policy.resolve_dir("webagent-tiny"), base)
+    destination.mkdir()
+    ids = add_sampling_options(base)
+    run = dataclasses.replace(SMOKE, policy=PolicyConfig(path=str(base)))
+    export.copy_text_files(run, destination)
+    assert json.loads((destination / "generation_config.json").read_text()) == ids
+    assert "eos_token_id" in ids
+    assert ChatTokenizer(destination).stop_ids == ChatTokenizer(base).stop_ids
+    # Not every base has the file.
+    (base / "generation_config.json").unlink()
+    export.copy_text_files(run, destination)
+    assert not (destination / "generation_config.json").exists()
 
 
 def test_transformers_generates_same_text(exported):

@@ -68,28 +68,13 @@ def collect_demos(
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, turns that all have actions.
-    successes = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
+    successes = [episode for episode in episodes if _ends_with_success(episode)]
     in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
     demonstrations = [episode for episode in in_limit if demos.has_only_actions(episode)]
     if not demonstrations:
         # The next collection runs again: a mistake in experts or site may be corrected by then.
         journal.delete()
-    if len(successes) < len(episodes):
-        progress.log(f"{len(episodes) - len(successes)} episodes without success: skipped")
-    # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.
-    num_too_long = sum(e.truncated and len(e.turns) < max_turns for e in episodes)
-    if num_too_long:
-        progress.log(
-            f"{num_too_long} of {len(episodes)} episodes ended at a prompt that was too long: "
-            f"increase engine.max_model_len={cfg.engine.max_model_len}"
-        )
-    # Policies often fail at the turn limit, but an expert there only needs more turns.
-    num_unfinished = sum(e.truncated for e in episodes) if source == "expert" else 0
-    if num_unfinished:
-        progress.log(
-            f"{num_unfinished} of {len(episodes)} experts need more than {max_turns} turns: "
-            f"set rollout.max_turns above {max_turns}"
-        )
+    _log_failures(episodes, cfg, source, max_turns, progress)
     if len(in_limit) < len(successes):
         # `max_model_len` covers the prompt and a response of full length.
         required_len = max(map(longest_prompt, successes)) + cfg.rollout.max_new_tokens
@@ -118,6 +103,44 @@ def _journal_file(cfg: RunConfig, source: DemoSource) -> str:
     has_weights = source == "policy" and cfg.policy.kind == "weights"
     checksum = weights.checksum(cfg.policy.path) if has_weights else ""
     return f"{hashlib.sha256(repr((source, cfg, checksum)).encode()).hexdigest()[:16]}.jsonl"
+
+
+def _ends_with_success(episode: Episode) -> bool:
+    """Return whether a success ended by itself.
+
+    One at the turn limit would teach to continue after the task is solved.
+    """
+    return episode.outcome is Outcome.SUCCESS and not episode.truncated
+
+
+def _log_failures(
+    episodes: Sequence[Episode],
+    cfg: RunConfig,
+    source: DemoSource,
+    max_turns: int,
+    progress: Progress,
+) -> None:
+    """Log the numbers of episodes without success, and of those that reached a limit."""
+    num_failures = sum(e.outcome is not Outcome.SUCCESS for e in episodes)
+    if num_failures:
+        progress.log(f"{num_failures} episodes without success: skipped")
+    num_truncated = len(episodes) - num_failures - sum(map(_ends_with_success, episodes))
+    if num_truncated:
+        progress.log(f"{num_truncated} successes ended at the turn or token limit: skipped")
+    # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.
+    num_too_long = sum(e.truncated and len(e.turns) < max_turns for e in episodes)
+    if num_too_long:
+        progress.log(
+            f"{num_too_long} of {len(episodes)} episodes ended at a prompt that was too long: "
+            f"increase engine.max_model_len={cfg.engine.max_model_len}"
+        )
+    # Policies often fail at the turn limit, but an expert there only needs more turns.
+    num_unfinished = sum(e.truncated for e in episodes) if source == "expert" else 0
+    if num_unfinished:
+        progress.log(
+            f"{num_unfinished} of {len(episodes)} experts need more than {max_turns} turns: "
+            f"set rollout.max_turns above {max_turns}"
+        )
 
 
 def _log_missing_names(

@@ -13,4 +13,6 @@ def is_exhausted(error: BaseException) -> bool:
         jax is not None
         and isinstance(error, jax.errors.JaxRuntimeError)
         and "RESOURCE_EXHAUSTED" in str(error)
+        # A kernel exceeds the shared memory of a GPU core at any size of the batch.
+        and "Shared memory" not in str(error)
     )

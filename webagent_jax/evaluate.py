@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import time
 import zlib
@@ -58,9 +59,9 @@ def evaluate(
         name: name of the phase in `progress`.
 
     Raises:
-        ConfigError: the workdir contains a run with another config or of other weights, the split
-            has no tasks, a task has fewer than `eval.seeds_per_task` seeds, or the first prompts of
-            all tasks are too long.
+        ConfigError: the workdir contains a run with another config, of other weights or of other
+            versions of the tasks; the split has no tasks, a task has fewer than
+            `eval.seeds_per_task` seeds, or the first prompts of all tasks are too long.
     """
     progress = progress or NullProgress()
     cfg = prompt_record.with_template(cfg)
@@ -76,6 +77,7 @@ def evaluate(
     else:
         with RolloutRuntime(cfg, progress, *initial_policy(cfg)) as runtime:
             jobs = _jobs(cfg, runtime, state.wait_timer)
+            _check_tasks(cfg, workdir, jobs, state)
             progress.start_phase(name, len(jobs), "episodes", done=len(state.episodes))
             _run_jobs(jobs, runtime, state, progress)
         report = _report(cfg, state, [_key(job) for job in jobs])
@@ -192,6 +194,35 @@ def _task_number(task_id: str) -> int:
     return zlib.crc32(task_id.encode())
 
 
+def _check_tasks(cfg: RunConfig, workdir: Path, jobs: Sequence[Job], state: _State) -> None:
+    """Check that the tasks have not changed since the evaluation began.
+
+    Raises:
+        ConfigError: a completed episode had another instruction or evaluator.
+    """
+    # Verifiers of WebArena-Infinity are paths of this machine, and the evaluators of a user's suite
+    # may contain addresses that each start draws.
+    has_stable_eval = not cfg.suite.factory and cfg.suite.name != "infinity"
+    for job in jobs:
+        episode = state.episodes.get(_key(job))
+        if episode is None:
+            continue
+        # Some intents are known only after a reset.
+        is_same = not job.task.intent or job.task.intent == episode.task.intent
+        if has_stable_eval:
+            # Compared as JSON, because the journal has lists instead of tuples.
+            is_same = is_same and _to_json(job.task.eval) == _to_json(episode.task.eval)
+        if not is_same:
+            raise ConfigError(
+                f"{workdir} contains an episode of {job.task.id} with another intent or eval: the "
+                "task has changed\nsince this evaluation began; choose another --workdir"
+            )
+
+
+def _to_json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
 def _key(job: Job) -> _Key:
     return job.task.id, job.attempt
 
@@ -269,7 +300,9 @@ class _State:
         if usage is not None:
             previous_usage = self._previous_totals.get("usage", {})
             self.totals["usage"] = _add(previous_usage, dataclasses.asdict(usage))
-        atomic_files.write_json(self._totals_file, self.totals)
+        # A start that failed before its first response has no results: the workdir stays free.
+        if self.episodes or (usage is not None and usage.responses):
+            atomic_files.write_json(self._totals_file, self.totals)
 
 
 def _add(previous: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:

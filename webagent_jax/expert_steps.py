@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from webagent_jax.config import ExpertThoughts
-from webagent_jax.types import Action, ActionKind, Decision, Expert, Observation
+from webagent_jax.types import DIALOG_PREFIX, Action, ActionKind, Decision, Expert, Observation
 
 Moves = Generator[Decision, Observation, Observation]
 
@@ -458,10 +458,12 @@ def with_long_thoughts(expert: Expert, intent: str, page: Observation) -> Expert
             _end_sentence(reason) if reason else "",
             f"Next: {decision.thought}",
         ]
-        # Ids of earlier pages have no meaning on later ones.
-        past_steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         thought = " ".join(part for part in parts if part)
         page = yield Decision(thought, decision.action, is_mistake=decision.is_mistake)
+        # A refused step, such as a mistake, is not done. The text of a dialog is no refusal.
+        if page.error is None or page.error.startswith(DIALOG_PREFIX):
+            # Ids of earlier pages have no meaning on later ones.
+            past_steps.append(re.sub(r" \[\d+\]", "", decision.thought))
         try:
             decision = expert.send(page)
         except StopIteration:

@@ -45,8 +45,9 @@ def shortest_by_task(episodes: Iterable[Episode]) -> list[Episode]:
 def import_successes(runs: Sequence[Path]) -> Imported:
     """Return the shortest success of each task as a demonstration, for rejection sampling.
 
-    Skips episodes without a turn, or with a response without an action. BC on the result is one
-    step of expert iteration (STaR, arXiv 2203.14465).
+    Skips episodes without a turn, with a response without an action, or that ended at a limit: the
+    last ones would teach to continue after the task is solved. BC on the result is one step of
+    expert iteration (STaR, arXiv 2203.14465).
 
     Args:
         runs: workdirs of training runs.
@@ -54,24 +55,28 @@ def import_successes(runs: Sequence[Path]) -> Imported:
     Raises:
         ConfigError: a workdir contains no episode logs.
     """
-    num_successes = num_invalid = 0
+    num_successes = num_invalid = num_truncated = 0
 
     def valid_successes() -> Iterator[Episode]:
-        nonlocal num_successes, num_invalid
+        nonlocal num_successes, num_invalid, num_truncated
         for run in runs:
             for episode in read_logs(run):
                 if episode.outcome is not Outcome.SUCCESS:
                     continue
                 num_successes += 1
-                if demos.has_only_actions(episode):
-                    yield episode
-                else:
+                if not demos.has_only_actions(episode):
                     num_invalid += 1
+                elif episode.truncated:
+                    num_truncated += 1
+                else:
+                    yield episode
 
     shortest = shortest_by_task(valid_successes())
+    num_longer = num_successes - num_invalid - num_truncated - len(shortest)
     reasons = {
         "it has no turns, or a response contains no valid action": num_invalid,
-        "the task has a shorter or earlier success": num_successes - num_invalid - len(shortest),
+        "it ended at the turn or token limit": num_truncated,
+        "the task has a shorter or earlier success": num_longer,
     }
     skipped = {reason: count for reason, count in reasons.items() if count}
     return Imported(tuple(map(demos.from_episode, shortest)), skipped)

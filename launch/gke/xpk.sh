@@ -22,9 +22,11 @@ TPU_TYPE=v6e-16                         # FILL IN: docs/sizing.md lists the mode
 IMAGE=us-docker.pkg.dev/my-project/webagent/webagent:latest  # FILL IN
 STORAGE=my-filestore                    # FILL IN: created by `xpk storage create`, mounted at /shared
 WORKLOAD=webagent-r1
-# FILL IN: addresses of the sites, docs/webarena.md
-SITES="SHOPPING=http://sites.example:7770 GITLAB=http://sites.example:8023"
-COMMAND="env $SITES python launch/train_grpo.py --distributed \
+# FILL IN: addresses of the sites, docs/webarena.md. Each process needs its own replicas of the sites
+# that tasks change: the shell of the process inserts its index.
+SITES='SHOPPING=http://sites-$JOB_COMPLETION_INDEX.example:7770
+       GITLAB=http://sites-$JOB_COMPLETION_INDEX.example:8023'
+COMMAND="env ${SITES//$'\n'/ } python launch/train_grpo.py --distributed \
   --config=configs/webagent_r1.py:r1 \
   --config.policy.path=/shared/runs/r1/bc/policy \
   --config.engine.tensor_parallel_size=4 \

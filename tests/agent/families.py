@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenizers import (
@@ -31,6 +31,15 @@ _CHATML = (
     "{{ '<|im_start|>system\nDEFAULT<|im_end|>\n' }}{% endif %}"
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# Thinks unless enable_thinking is false; removes thoughts of earlier responses.
+_QWEN3 = (
+    "{% for m in messages %}{% set text = m['content'] %}{% if m['role'] == 'assistant' %}"
+    "{% set text = text.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + text + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is defined and enable_thinking is false %}"
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
 )
 _LLAMA_MESSAGE = (
     "{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim"
@@ -110,6 +119,8 @@ FAMILIES = {
         in_vocabulary=True,
     ),
 }
+
+QWEN3 = replace(FAMILIES["qwen2.5"], template=_QWEN3)
 
 
 def write_tokenizer(family: Family, directory: Path, texts: Iterable[str]) -> None:

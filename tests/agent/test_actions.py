@@ -60,7 +60,36 @@ K = ActionKind
             '<answer> do(action="Wait") </answer>',
             Action(K.WAIT),
         ),
+        # The prompt of some models ends with <think>.
+        (
+            'I could do(action="Click", element="3") but no.\n</think>\n'
+            'do(action="Click", element="7")',
+            Action(K.CLICK, "7"),
+        ),
+        (
+            'The format is <answer> exit() </answer>.\n</think>\n<answer> do("Wait") </answer>',
+            Action(K.WAIT),
+        ),
+        ('Use do(action="Click"\n</think>\ndo(action="Wait")', Action(K.WAIT)),
+        (
+            'Or exit(message="a")</think>exit(message="b </think>")',
+            Action(K.EXIT, None, "b </think>"),
+        ),
+        ('exit(message="a </think> b")', Action(K.EXIT, None, "a </think> b")),
+        ('<answer> exit(message="a </think> b") </answer>', Action(K.EXIT, None, "a </think> b")),
+        (
+            '# Element: the box\ndo(action="Type", argument="</think>", element="2")',
+            Action(K.TYPE, "2", "</think>"),
+        ),
         ("exit(message=12.50)", Action(K.EXIT, value="12.50")),
+        ("exit(message=-12.50)", Action(K.EXIT, value="-12.50")),
+        ("exit(+5)", Action(K.EXIT, value="+5")),
+        ('exit(message="""a\n# Heading\nb""")', Action(K.EXIT, None, "a\n# Heading\nb")),
+        ("exit(message=\"a\n# Heading\r\n\n'b'\")", Action(K.EXIT, None, "a\n# Heading\r\n\n'b'")),
+        (
+            'do(\n  action="Type",\n  argument=\'a\n"b"\',\n  element="2"\n)\n# do(it)',
+            Action(K.TYPE, "2", 'a\n"b"'),
+        ),
         ('# Element: the "do(it)" button\ndo(action="Click", element="7")', Action(K.CLICK, "7")),
         ('I will click. do(action="Click", element="7") Done.', Action(K.CLICK, "7")),
     ],
@@ -92,6 +121,11 @@ def test_parse_returns_action(response, action):
         ('do(action="Click", element=None, element="8")', "cannot be read"),
         ('do("Click", action="Hover", element="7")', "cannot be read"),
         ("exit('1', message='2')", "cannot be read"),
+        ("exit(message=-'2')", "cannot be read"),
+        ("exit(**None)", "cannot be read"),
+        ("exit(message=1 - 2)", "cannot be read"),
+        ("exit(message='a\nb)", "cannot be read"),
+        ('do(action="Click", element="3")\n</think>', "no action"),
         ("do(" + "(" * 300 + ")" * 300 + ")", "cannot be read"),
         ('do(action="Type", argument="' + "a" * 20_000 + '", element="1")', "cannot be read"),
         ('do(action="Click\0", element="7")', "cannot be read"),
@@ -158,10 +192,17 @@ def test_extract_thought_reads_both_formats():
     assert actions.extract_thought(comments) == "the box Note: it is empty"
 
 
+def test_extract_thought_reads_thought_that_prompt_opened():
+    assert actions.extract_thought("a exit()\n</think>\n# b\nexit()") == "a exit()"
+    assert actions.extract_thought('# Element: a\nexit(message="</think>")') == "a"
+    assert actions.extract_thought("<think> a </think> exit(message='</think>')") == "a"
+
+
 def test_extract_thought_reads_same_comments_as_parse():
     response = "# a\u2028exit()\nexit(message='#b\u2028# c')"
     assert actions.extract_thought(response) == "a\u2028exit()"
     assert actions.parse(response) == Action(K.EXIT, None, "#b\u2028# c")
+    assert actions.extract_thought('# a (b\nexit(message="c\n# d")') == "a (b"
 
 
 def test_integer_that_python_cannot_read_is_a_parse_error():

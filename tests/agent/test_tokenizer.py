@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import PreTrainedTokenizerFast
 
-from tests.agent.families import FAMILIES, write_tokenizer
+from tests.agent.families import FAMILIES, QWEN3, Family, write_tokenizer
 from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.config import ConfigError
@@ -93,6 +94,45 @@ def test_prompt_of_longer_history_extends_shorter_prompt(tokenizer):
         [*make_conversation(response), response, Message("user", "Page 2\n")]
     )
     np.testing.assert_array_equal(long_prompt[: len(short_prompt)], short_prompt)
+
+
+def test_thinking_of_template_is_off_in_every_turn(tmp_path: Path) -> None:
+    """Qwen3 would write thoughts of its own before the response that the prompt asks for."""
+    write_tokenizer(QWEN3, tmp_path, ["button Cancel [1]"])
+    tokenizer = ChatTokenizer(tmp_path)
+    response = Message("assistant", "<think> a </think> <answer> exit() </answer>")
+    conversation = make_conversation(response)
+    first_prompt = tokenizer.prompt_ids(conversation[:2])
+    opening = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    assert tokenizer.decode(first_prompt) == (
+        f"<|im_start|>system\nAct.<|im_end|>\n<|im_start|>user\n{conversation[1].text}<|im_end|>\n"
+        + opening
+    )
+    # The response follows the tokens from which it was sampled.
+    prompt = tokenizer.prompt_ids(conversation)
+    response_ids = tokenizer.encode_response(response.text)
+    prefix = np.concatenate([first_prompt, response_ids])
+    np.testing.assert_array_equal(prompt[: len(prefix)], prefix)
+    suffix = f"<|im_start|>user\n{conversation[3].text}<|im_end|>\n{opening}"
+    assert tokenizer.decode(prompt[len(prefix) :]) == f"\n{suffix}"
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_template_without_thinking_renders_as_in_transformers(
+    tmp_path: Path, family: Family
+) -> None:
+    write_tokenizer(family, tmp_path, ["button Cancel [1]"])
+    conversation = make_conversation(Message("assistant", "exit()"))
+    reference = PreTrainedTokenizerFast.from_pretrained(str(tmp_path))
+    text = reference.apply_chat_template(
+        [{"role": m.role, "content": m.text} for m in conversation],
+        # The fixed date of the prompts.
+        chat_template=family.template.replace("strftime_now('%d %b %Y')", "'26 Jul 2024'"),
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    tokenizer = ChatTokenizer(tmp_path)
+    assert tokenizer.decode(tokenizer.prompt_ids(conversation)) == text
 
 
 def test_element_ids_are_one_token(tokenizer):

@@ -70,6 +70,38 @@ def test_detour_is_worse_than_shortest_path():
     assert detour[0] == round(0.5 - (1 + 0.5 + 1) / 3, 4)
 
 
+def truncated(group: Group, *attempts: int) -> list[Episode]:
+    """Return the scored episodes; those of `attempts` ended at the turn or token limit."""
+    return [
+        dataclasses.replace(episode, truncated=attempt in attempts)
+        for attempt, episode in enumerate(scored(group))
+    ]
+
+
+def test_last_turn_of_truncated_episode_is_not_compared():
+    # Both go to page 1; there, the second ends at the limit, before its next page is observed.
+    episodes = truncated(make_group((1, [0, 1]), (0, [0, 1])), 1)
+    advantages = step_advantages(episodes, discount=CFG.step_discount)
+    assert [each.tolist() for each in advantages] == [[0.0, 0.0], [0.0, 0.0]]
+    # The earlier turns count: the one from page 0 to page 2, which leads to no success.
+    episodes = truncated(make_group((1, [0, 1]), (0, [0, 2])), 1)
+    advantages = step_advantages(episodes, discount=CFG.step_discount)
+    assert [each.tolist() for each in advantages] == [[0.25, 0.0], [-0.25, 0.0]]
+
+
+def test_success_of_truncated_episode_is_observed():
+    episodes = truncated(make_group((1, [0]), (0, [0])), 0)
+    advantages = step_advantages(episodes, discount=CFG.step_discount)
+    assert [each.tolist() for each in advantages] == [[0.5], [-0.5]]
+
+
+def test_truncated_episode_without_turns_has_no_advantages():
+    episodes = truncated(make_group((1, [0]), (0, [0])), 1)
+    episodes[1] = dataclasses.replace(episodes[1], turns=())
+    advantages = step_advantages(episodes, discount=CFG.step_discount)
+    assert [each.tolist() for each in advantages] == [[0.0], []]
+
+
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_equal_episodes_and_unreached_success_have_no_step_advantage(reward):
     assert advantages((reward, [0, 1]), (reward, [0, 1])) == [[0.0, 0.0], [0.0, 0.0]]

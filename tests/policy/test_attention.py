@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webagent_jax import device_memory
 from webagent_jax.chips import compile_target
 from webagent_jax.policy import attention
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
@@ -46,10 +47,10 @@ def forests(draw):
     return np.stack([random_subtree_ends(rng, LENGTH, branching, padding) for _ in range(BATCH)])
 
 
-def operands(group):
+def operands(group, width=WIDTH):
     rng = np.random.default_rng(0)
     heads = (KV_HEADS * group, KV_HEADS, KV_HEADS, KV_HEADS * group)
-    return [jnp.asarray(rng.normal(size=(BATCH, LENGTH, n, WIDTH)), jnp.float32) for n in heads]
+    return [jnp.asarray(rng.normal(size=(BATCH, LENGTH, n, width)), jnp.float32) for n in heads]
 
 
 @partial(jax.jit, static_argnames="attend")
@@ -89,6 +90,17 @@ def test_attention_supports_any_length(name, length):
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), actual, expected)
 
 
+@pytest.mark.parametrize("width", [128, 256])
+def test_gpu_kernels_with_small_tiles_match_dense(width):
+    arrays = operands(2, width)
+    ends = np.stack(
+        [random_subtree_ends(np.random.default_rng(n), LENGTH, 0.1, 7) for n in range(BATCH)]
+    )
+    expected = output_and_gradients(attention.dense, *arrays, ends)
+    actual = output_and_gradients(SKIPPING["gpu"], *arrays, ends)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=2e-4), actual, expected)
+
+
 def test_dense_matches_masked_attention():
     q, k, v, _ = operands(2)
     ends = np.stack(
@@ -105,7 +117,11 @@ def test_auto_resolves_to_backend_kernel():
         "tpu",
     ]
     assert attention.resolve_implementation("auto", "METAL", 64) == "blockwise"
-    assert attention.resolve_implementation("auto", "gpu", 80) == "blockwise"
+    assert [attention.resolve_implementation("auto", "gpu", n) for n in (80, 256, 512)] == [
+        "blockwise",
+        "gpu",
+        "blockwise",
+    ]
     assert attention.resolve_implementation("blockwise", "tpu", 64) == "blockwise"
 
 
@@ -115,10 +131,20 @@ def test_unavailable_implementation_is_rejected(name, words):
         attention.resolve_implementation(name, "cpu", 64)
 
 
-def test_gpu_kernel_rejects_unsupported_head_dim():
-    x = jnp.zeros((1, 8, 1, 24))
-    with pytest.raises(ValueError, match="24"):
+@pytest.mark.parametrize("width", [8, 24, 512])
+def test_gpu_kernel_rejects_unsupported_head_dim(width):
+    x = jnp.zeros((1, 8, 1, width))
+    with pytest.raises(ValueError, match=f"head width {width}, only powers of two from 16 to 256"):
         gpu.attention(x, x, x, jnp.full((1, 8), 8))
+
+
+def test_exceeded_shared_memory_is_not_exhausted_device_memory():
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+    assert device_memory.is_exhausted(error)
+    error = jax.errors.JaxRuntimeError(
+        "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 131584, available: 101376"
+    )
+    assert not device_memory.is_exhausted(error)
 
 
 # JAX 0.11 deprecates the Triton backend of Pallas, and still has it.
@@ -135,7 +161,7 @@ def test_gpu_kernels_lower_to_triton(dtype):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
-@pytest.mark.parametrize("heads, kv_heads, width", [(9, 3, 64), (16, 2, 128)])
+@pytest.mark.parametrize("heads, kv_heads, width", [(9, 3, 64), (16, 2, 128), (8, 2, 256)])
 def test_compiled_gpu_kernels_match_dense(heads, kv_heads, width):
     rng = np.random.default_rng(heads)
     ends = np.stack([random_subtree_ends(rng, 1024, 0.02, 7) for _ in range(BATCH)])

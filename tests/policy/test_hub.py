@@ -342,7 +342,18 @@ def test_error_of_hub_names_fix(name, message, hub_server, tmp_path):
     assert "hf auth login" in line
 
 
-@pytest.mark.parametrize("name", ["runs/grpo--2", "weights/qwen-", "runs/best..", "runs/modèle"])
+@pytest.mark.parametrize(
+    "name", ["models/grpo--2", "models/qwen-", "models/best..", "models/modèle"]
+)
 def test_missing_path_that_is_no_hub_name(name):
     with pytest.raises(PolicyNotFoundError, match="no such directory"):
         policy.resolve_dir(name)
+
+
+@pytest.mark.parametrize("name", ["weights/Qwen2.5-3B-Instruct", "runs/grpo"])
+def test_documented_local_folder_is_no_owner_of_the_hub(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyNotFoundError, match=f"no policy at {name}: expected") as error:
+        policy.resolve_dir(name)
+    command = f"hf download OWNER/NAME --local-dir {name}"
+    assert str(error.value).endswith(command) == name.startswith("weights/")

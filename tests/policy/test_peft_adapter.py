@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 
 import jax
@@ -15,7 +16,13 @@ from safetensors.numpy import load_file, save_file
 from configs import miniwob
 from webagent_jax import config as config_module
 from webagent_jax import policy
-from webagent_jax.config import ConfigError, LoRAConfig, PolicyConfig, RunConfig
+from webagent_jax.config import (
+    ConfigError,
+    LoRAConfig,
+    PolicyConfig,
+    PolicyNotFoundError,
+    RunConfig,
+)
 from webagent_jax.evaluate import evaluate
 from webagent_jax.policy import hf, lora, peft_adapter, prompt_record, weights
 from webagent_jax.policy.pretrained import PRETRAINED
@@ -407,6 +414,34 @@ def test_adapter_in_package_solves_held_out_tasks(tmp_path, monkeypatch):
     report = evaluate(cfg, tmp_path)
     assert report.n == 15
     assert report.success_rate > 0.8
+
+
+def test_error_of_base_names_adapter(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    last = tmp_path / "last"  # an adapter on top of the adapter
+    shutil.copytree(adapter, last)
+    edit_config(last, base_model_name_or_path=str(adapter))
+    fix = r"base_model_name_or_path in a copy of its adapter_config\.json$"
+
+    file = base / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"quantization_config": {"bits": 4}}))
+    for path in (adapter, last):
+        with pytest.raises(ConfigError, match=f"^the base of the adapter {adapter}: ") as error:
+            policy.resolve_dir(path)
+        assert "quantized weights are not supported: use the unquantized" in str(error.value)
+        assert re.search(fix, str(error.value))
+    with pytest.raises(ConfigError, match=r"^[^:]*base/config\.json has a quantization_config"):
+        policy.load_config(base)
+
+    shutil.rmtree(base)
+    for function in (policy.resolve_dir, policy.adapter_chain):
+        message = f"^the base of the adapter {adapter}: no policy at {base}"
+        with pytest.raises(PolicyNotFoundError, match=message) as error:
+            function(last)
+        assert re.search(fix, str(error.value))
+    assert not policy.is_policy_dir(last)
 
 
 @pytest.mark.parametrize("bases", [{"a": "a"}, {"a": "b", "b": "a"}], ids=["itself", "cycle"])

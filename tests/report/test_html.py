@@ -154,8 +154,8 @@ def test_report_of_single_evaluation_shows_all_fields(workdir_copy: Path, tmp_pa
                 {"max_turns": 10, "success_rate": 0.5, "n": 48, "ci95": [0.4, 0.6]},
             ],
             "pass_at_k": {
-                "1": {"rate": 0.5, "ci95": [0.4, 0.6]},
-                "2": {"rate": 0.75, "ci95": [0.6, 0.9]},
+                "1": {"rate": 0.5, "n": 48, "ci95": [0.4, 0.6]},
+                "2": {"rate": 0.75, "n": 47, "ci95": [0.6, 0.9]},
             },
             "turns": {"mean": 3.0, "p50": 3, "p90": 4, "max": 9},
             "parse_error_rate": 0.125,
@@ -167,6 +167,8 @@ def test_report_of_single_evaluation_shows_all_fields(workdir_copy: Path, tmp_pa
     page = html.write_report(eval_dir).read_text("utf-8")
     assert "Success is" in page and "Policy" in page
     assert "Policy 25% at 5, 50% at 10" in page and "Policy 50% at 1, 75% at 2" in page
+    # One of the 48 tasks has one attempt with a reward only.
+    assert "Policy, tasks with enough attempts that have a reward: 47 of 48 for 2 attempts." in page
     assert "12.5 %" in page and "1.25 dollars" in page and "12,345" in page
     assert "browser 50 %" in page
     assert "1 without a reward" in page and "Chromium is gone" in page

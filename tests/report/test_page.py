@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.report.browsing import PHONE, launch_chromium, open_report
-from tests.report.conftest import INJECTION
+from tests.report.conftest import INJECTION, make_episode
+from webagent_jax import types
+from webagent_jax.config import RunConfig
 from webagent_jax.report import html
-from webagent_jax.tracking import episode_log
+from webagent_jax.tracking import atomic_files, episode_log, episode_stats
 
 pytestmark = pytest.mark.browser
 
@@ -219,7 +222,7 @@ def test_attempts_are_compared_in_two_panes(page: Page) -> None:
     chips = page.locator(".compare a")
     expect(chips).to_have_text(["✕attempt 1 3 turns", *(f"✓attempt {n} 3 turns" for n in (3, 4))])
     chips.first.click()
-    expect(page.locator(".pane h3")).to_have_text(["Update 1 2 of 4", "Update 1 1 of 4"])
+    expect(page.locator(".pane h3")).to_have_text(["Update 1 attempt 2", "Update 1 attempt 1"])
     counters = page.locator(".counter")
     page.keyboard.press("ArrowRight")
     expect(counters).to_have_text(["Turn 2 of 3", "Turn 2 of 3"])
@@ -229,6 +232,39 @@ def test_attempts_are_compared_in_two_panes(page: Page) -> None:
     assert read_fragment(page) == "#episode=update-1/1&turn=2&with=update-1/0&turn2=4"
     page.keyboard.press("ArrowDown")
     expect(page.locator(".pane")).to_have_count(2)
+
+
+def test_retried_fault_is_no_attempt(browser: Browser, tmp_path: Path) -> None:
+    """An attempt ran again after a fault, another one has a fault only."""
+    failure = make_episode("miniwob/click-tab/1", success=False, with_screenshots=False, attempt=0)
+    fault = dataclasses.replace(
+        failure, turns=(), reward=None, outcome=types.Outcome.INFRA, infra_error="gone"
+    )
+    episodes = [
+        fault,
+        dataclasses.replace(fault, attempt=1),
+        failure,
+        dataclasses.replace(failure, attempt=2),
+    ]
+    episode_log.append_episodes(tmp_path / "episodes" / "episodes.jsonl", episodes)
+    report = episode_stats.summarize([failure, *episodes[1:2], episodes[3]], 1.0)
+    atomic_files.write_json(tmp_path / "eval.json", episode_log.eval_json(report, RunConfig(), ""))
+    with open_report(browser, html.write_report(tmp_path)) as page:
+        expect(page.locator("#count")).to_have_text("3 episodes, 0 % solved")
+        expect(page.locator("#episodes .where")).to_have_count(3)
+        # The ids remain the line numbers of the log.
+        links = page.locator("#episodes a")
+        ids = [links.nth(i).get_attribute("data-id") for i in range(3)]
+        assert [str(i).rpartition("/")[2] for i in ids] == ["1", "2", "3"]
+        expect(page.locator("#outcomes .facet:visible")).to_have_text(["✕ failure 2", "! infra 1"])
+        links.nth(2).click()
+        chips = page.locator(".compare a")
+        expect(chips).to_have_count(2)
+        expect(chips.nth(0)).to_contain_text("attempt 2")
+        expect(chips.nth(1)).to_contain_text("attempt 1")
+        # A link to the superseded episode remains valid.
+        show(page, f"episode={str(ids[0]).rpartition('/')[0]}/0")
+        expect(page.locator(".pane h3")).to_contain_text("attempt 1")
 
 
 def test_link_opens_turn(browser: Browser, report: Path) -> None:

@@ -248,6 +248,13 @@ def test_registry_makes_gym_suite_of_factory_without_parameters(tmp_path, monkey
     assert isinstance(suite, GymSuite)
 
 
+@pytest.mark.parametrize("page", ["checkout", 3])
+def test_page_in_info_of_other_environment_is_no_observation(page):
+    suite = faulty_suite(observation="button Buy [1]", info={"intent": "Buy.", "page": page})
+    reset = suite.make_env(suite.task("gymnasium", "test", 0)).reset()
+    assert reset.observation.text == "button Buy [1]"
+
+
 def test_empty_error_is_no_error():
     suite = faulty_suite(info={"intent": "Play.", "error": ""})
     reset = suite.make_env(suite.task("gymnasium", "test", 0)).reset()

@@ -17,6 +17,7 @@ from webagent_jax.suites.miniwob import (
     GRADED_TASKS,
     MiniWob,
     all_task_names,
+    first_tasks,
 )
 from webagent_jax.suites.miniwob_experts import EXPERTS
 from webagent_jax.types import Action, ActionKind, InfraError, Observation, ResetResult, Task
@@ -114,15 +115,24 @@ def find_id(page: Observation, name: str) -> str:
 
 def test_splits_have_disjoint_seeds(suite: MiniWob) -> None:
     train, test = suite.tasks("train"), suite.tasks("test")
-    assert len(train) == 130 * 10_000
+    assert len(train) == 129 * 10_000
     assert train[-1].seed < FIRST_TEST_SEED <= test[0].seed
-    assert len({task.seed for task in test[:260]}) == 2
+    assert len({task.seed for task in test[:258]}) == 2
+
+
+def test_task_without_reward_is_selected_by_name_only(suite: MiniWob) -> None:
+    assert set(all_task_names()) - set(suite.names) == {"hover-shape"}
+    assert [task.sites for task in first_tasks(["hover-shape"], "test")] == [("hover-shape",)]
+    with BrowserPool(BrowserConfig()) as pool:
+        named_suite = MiniWob(pool, ("hover-shape",))
+        assert named_suite.task("hover-shape", "train", 0).sites == ("hover-shape",)
+        named_suite.close()
 
 
 def test_tasks_cycle_through_names(suite: MiniWob) -> None:
     tasks = suite.tasks("test")
-    assert [task.sites for task in tasks[:130]] == [(name,) for name in all_task_names()]
-    assert tasks[130 + 7] == suite.task(suite.names[7], "test", 1)
+    assert [task.sites for task in tasks[:129]] == [(name,) for name in suite.names]
+    assert tasks[129 + 7] == suite.task(suite.names[7], "test", 1)
     assert tasks[0].id == f"miniwob/{suite.names[0]}/{FIRST_TEST_SEED}"
     with pytest.raises(IndexError):
         tasks[len(tasks)]
@@ -153,7 +163,7 @@ def test_reused_context_matches_new_context(suite: MiniWob) -> None:
         finally:
             environment.close()
 
-    names = [name for name in all_task_names() if name not in _ANIMATED_TASKS][::4]
+    names = [name for name in suite.names if name not in _ANIMATED_TASKS][::4]
     tasks = [suite.task(name, "train", 5) for name in names]
     reuse_results = run_parallel(lambda task: observe_click(suite, task), tasks)
     with BrowserPool(replace(BROWSER_CONFIG, reuse_contexts=False)) as pool:
@@ -176,9 +186,8 @@ def test_experts_and_graded_tasks_exist() -> None:
 
 @pytest.mark.browser
 def test_every_page_has_intent_and_text(suite: MiniWob) -> None:
-    names = all_task_names()
-    starts = run_parallel(lambda name: reset_task(suite, suite.task(name, "test", 0)), names)
-    for name, start in zip(names, starts, strict=True):
+    starts = run_parallel(lambda name: reset_task(suite, suite.task(name, "test", 0)), suite.names)
+    for name, start in zip(suite.names, starts, strict=True):
         assert start.intent and start.observation.text, name
         assert start.intent not in start.observation.text, name
         assert "Last reward" not in start.observation.text, name

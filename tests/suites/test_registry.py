@@ -26,7 +26,7 @@ def test_number_of_train_seeds_is_checked(seeds):
 @pytest.mark.parametrize(
     ("suite", "count", "first"),
     [
-        (SuiteConfig(), 130, "miniwob/ascending-numbers/1000000"),
+        (SuiteConfig(), 129, "miniwob/ascending-numbers/1000000"),
         (SuiteConfig(tasks=("login-user",)), 1, "miniwob/login-user/1000000"),
         (
             SuiteConfig(name="webarena_lite", webarena=WebArenaConfig(test_file=LITE)),

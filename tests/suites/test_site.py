@@ -109,7 +109,7 @@ def test_storage_state_signs_in(pool, tmp_path):
     state = tmp_path / "user.json"
     suite = make_suite(pool, tmp_path, storage_state=str(state))
     task = suite.task("go", "test", 0)
-    with pytest.raises(ConfigError, match="--save-storage="):
+    with pytest.raises(ConfigError, match=r"playwright install chromium\n.*--save-storage="):
         suite.make_env(task)
     state.write_text("{")
     with pytest.raises(ConfigError, match="missing or damaged"):

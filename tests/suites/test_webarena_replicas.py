@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from webagent_jax.suites.webarena.replicas import ReplicaLease, ReplicaPool
+from tests.suites.webarena_sites import make_row, page_target
+from webagent_jax import distributed
+from webagent_jax.config import ConfigError, RunConfig, SuiteConfig, WebArenaConfig
+from webagent_jax.suites.webarena import read
+from webagent_jax.suites.webarena.replicas import (
+    ReplicaLease,
+    ReplicaPool,
+    check_disjoint,
+    exclusive_resources,
+)
+from webagent_jax.train.grpo import train_grpo
 from webagent_jax.types import InfraError
 
 TIMEOUT = 10.0  # seconds; upper bound for events that must happen
@@ -301,3 +313,69 @@ def test_faulty_replica_is_probed_before_reuse() -> None:
     run_episode(pool)
     run_episode(pool)
     assert len(hooks.probes) == 3
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+SITES = ("gitlab", "reddit", "map")
+
+
+def resources_of_process(
+    tmp_path: Path, port: int, host: str = "gitlab.example", **options: Any
+) -> tuple[str, ...]:
+    """Return the resources of training: tasks change gitlab and read reddit and a map."""
+    rows = [
+        make_row(0, "gitlab", "map", program_html=[page_target("last", "x")]),
+        make_row(1, "reddit", reference_answers={"exact_match": "42"}),
+    ]
+    (tmp_path / "tasks.json").write_text(json.dumps(rows))
+    config = WebArenaConfig(train_file=str(tmp_path / "tasks.json"), **options)
+    environ = {site.upper(): f"http://{site}.example:{port}" for site in SITES}
+    environ["GITLAB"] = f"http://{host}:{port}"
+    return exclusive_resources(config, *read(config, (), environ))
+
+
+def test_processes_cannot_share_modified_site(tmp_path: Path) -> None:
+    first = resources_of_process(tmp_path, 8023)
+    check_disjoint([first, resources_of_process(tmp_path, 8123)])
+    assert first == ("gitlab at http://gitlab.example:8023",)  # the others are only read
+    with pytest.raises(ConfigError, match=r"0 and 2 share gitlab at http://gitlab.example:8023"):
+        check_disjoint([first, resources_of_process(tmp_path, 8123), first])
+
+
+def test_processes_cannot_share_reset(tmp_path: Path) -> None:
+    url = "http://{host}/reset?port={port}"
+    first, second = (resources_of_process(tmp_path, p, reset_url=url) for p in (8023, 8123))
+    check_disjoint([first, second])
+    # Both sites are reset before their first episode; the map cannot be reset.
+    assert [name.split()[0] for name in first] == ["gitlab", "reddit", "the", "the"]
+    url = "http://{host}/reset"
+    first, second = (resources_of_process(tmp_path, p, reset_url=url) for p in (8023, 8123))
+    with pytest.raises(ConfigError, match=r"share the reset http://gitlab.example/reset:"):
+        check_disjoint([first, second])
+
+
+def test_processes_of_different_machines_have_different_local_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = []
+    for machine in ("a", "b", "a"):
+        monkeypatch.setattr("socket.gethostname", lambda machine=machine: machine)
+        resources.append(resources_of_process(tmp_path, 8023, host="localhost"))
+    check_disjoint(resources[:2])
+    with pytest.raises(ConfigError, match=r"share gitlab at http://localhost:8023 of a:"):
+        check_disjoint(resources)
+
+
+def test_train_grpo_rejects_shared_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tasks.json").write_text(
+        json.dumps([make_row(0, "gitlab", program_html=[page_target("last", "x")])])
+    )
+    webarena = WebArenaConfig(train_file=str(tmp_path / "tasks.json"))
+    cfg = RunConfig(suite=SuiteConfig(name="webarena_lite", webarena=webarena))
+    monkeypatch.setenv("WA_GITLAB", "http://gitlab.example:8023")
+    monkeypatch.setattr(distributed, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value, value])
+    with pytest.raises(ConfigError, match=r"processes 0 and 1 share gitlab at"):
+        train_grpo(cfg, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

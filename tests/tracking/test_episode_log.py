@@ -252,7 +252,7 @@ def test_eval_json_contains_pass_at_k_turn_limits_and_usage() -> None:
         episodes=(),
         attempts=2,
         pass_at_k={
-            1: types.SuccessRate(0.5, 1, (0.1, 0.9)),
+            1: types.SuccessRate(0.5, 2, (0.1, 0.9)),
             2: types.SuccessRate(1.0, 1, (0.2, 1.0)),
         },
         by_max_turns={
@@ -263,8 +263,8 @@ def test_eval_json_contains_pass_at_k_turn_limits_and_usage() -> None:
     )
     record = episode_log.eval_json(report, RunConfig(), "abc")
     assert record["pass_at_k"] == {
-        "1": {"rate": 0.5, "ci95": [0.1, 0.9]},
-        "2": {"rate": 1.0, "ci95": [0.2, 1.0]},
+        "1": {"rate": 0.5, "n": 2, "ci95": [0.1, 0.9]},
+        "2": {"rate": 1.0, "n": 1, "ci95": [0.2, 1.0]},
     }
     assert record["by_max_turns"] == [
         {"max_turns": 5, "success_rate": 0.0, "n": 2, "ci95": [0.0, 0.7]},

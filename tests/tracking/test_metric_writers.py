@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import struct
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorboardX.proto import event_pb2
 
 from webagent_jax.config import ConfigError
 from webagent_jax.tracking import atomic_files, metric_writers
@@ -82,6 +85,60 @@ def test_make_writer_writes_jsonl_and_tensorboard(tmp_path: Path) -> None:
     assert len(metric_writers.read_metrics(tmp_path / "metrics.jsonl")) == 2
     events = b"".join(event.read_bytes() for event in (tmp_path / "tensorboard").iterdir())
     assert b"reward" in events and b"infinite" not in events
+
+
+def read_events(folder: Path) -> list[Any]:
+    """Return the complete events of all files, in the order of their starts."""
+    events = []
+    for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        content = path.read_bytes()
+        # A record is its length, a checksum, the event and another checksum.
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            events.append(event_pb2.Event.FromString(content[12 : 12 + length]))
+            content = content[16 + length :]
+    return events
+
+
+def test_tensorboard_scalars_are_on_disk_when_write_returns(tmp_path: Path) -> None:
+    script = """
+import os, pathlib, sys
+from webagent_jax.tracking.metric_writers import TensorBoardWriter
+writer = TensorBoardWriter(pathlib.Path(sys.argv[1]))
+writer.truncate_after(2)
+writer.write(3, {f"metric-{i}": i for i in range(60)})
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
+    version, start, *scalars = read_events(tmp_path)
+    # TensorBoard discards the events of other files from the step of a start event on, if the
+    # version of the file is 2 or higher.
+    assert version.file_version == "brain.Event:2"
+    assert start.session_log.status == event_pb2.SessionLog.START and start.step == 3
+    values = {value.tag: value.simple_value for e in scalars for value in e.summary.value}
+    assert values == {f"metric-{i}": i for i in range(60)}
+    assert {event.step for event in scalars} == {3}
+
+
+@pytest.mark.timeout(240)
+def test_tensorboard_error_ends_the_run(tmp_path: Path) -> None:
+    script = """
+import pathlib, resource, signal, sys
+from webagent_jax.tracking.metric_writers import TensorBoardWriter
+writer = TensorBoardWriter(pathlib.Path(sys.argv[1]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+for step in range(1_000):
+    writer.write(step, {f"metric-{i}": i for i in range(100)})
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        check=False,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    assert "File too large" in result.stderr and result.returncode == 1
 
 
 def test_null_writer_accepts_all_calls() -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from webagent_jax import config_options, distributed
 from webagent_jax.config import (
+    BCConfig,
     ConfigError,
     EndpointConfig,
     EngineConfig,
     GRPOConfig,
     GuardConfig,
+    LoRAConfig,
     MeshConfig,
     OptimizerConfig,
     PolicyConfig,
@@ -56,6 +58,36 @@ def test_run_continues_with_other_options_of_execution(tmp_path: Path, caplog) -
         run_metadata.init_workdir(
             tmp_path, dataclasses.replace(cfg, engine=EngineConfig(max_model_len=128)), "train grpo"
         )
+
+
+def test_run_continues_with_other_options_without_effect(tmp_path: Path) -> None:
+    cfg = RunConfig()
+    start_run(tmp_path, cfg)
+    same = dataclasses.replace(
+        cfg,
+        bc=dataclasses.replace(cfg.bc, checkpoint_interval=7),
+        grpo=dataclasses.replace(cfg.grpo, checkpoint_interval=7),
+        policy=dataclasses.replace(cfg.policy, remat="full"),
+        rollout=dataclasses.replace(cfg.rollout, episode_timeout=600.0, infra_retries=7),
+        eval=dataclasses.replace(cfg.eval, screenshots_per_task=7),
+    )
+    run_metadata.init_workdir(tmp_path, same, "train grpo")
+    engine = EngineConfig(num_speculative_tokens=3)
+    with pytest.raises(ConfigError, match=r"engine\.num_speculative_tokens"):
+        run_metadata.init_workdir(tmp_path, RunConfig(engine=engine), "train grpo")
+
+
+def test_evaluation_continues_with_other_options_of_training(tmp_path: Path) -> None:
+    cfg = RunConfig(bc=BCConfig(epochs=9), grpo=GRPOConfig(group_size=3))
+    for command, folder in (("evaluate", tmp_path / "eval"), ("train bc", tmp_path / "bc")):
+        run_metadata.init_workdir(folder, RunConfig(), command)
+        (folder / "metrics.jsonl").write_text("")
+    run_metadata.init_workdir(tmp_path / "eval", cfg, "evaluate")
+    with pytest.raises(ConfigError, match=r"bc\.epochs"):
+        run_metadata.init_workdir(tmp_path / "bc", cfg, "train bc")
+    lora = LoRAConfig(rank=2)
+    with pytest.raises(ConfigError, match=r"lora\.rank"):
+        run_metadata.init_workdir(tmp_path / "eval", RunConfig(lora=lora), "evaluate")
 
 
 def test_run_of_grpo_continues_with_other_updates(tmp_path: Path, caplog) -> None:
@@ -140,6 +172,9 @@ def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
     "name",
     [
         "policy.json",
+        "initial_params.json",
+        "wandb-run.txt",
+        "wandb/run-1/run.wandb",
         "tensorboard/events.out",
         "phases/eval_base.json",
         "eval/base/config.json",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,11 +13,13 @@ from webagent_jax.config import ConfigError
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import resolve_dir
 from webagent_jax.rollout.runtime import make_engine
+from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import _split
 from webagent_jax.train.decisions import DecisionAccuracy
 from webagent_jax.types import Action, ActionKind, Decision, Observation, PolicySnapshot, Task
 
 CFG = config.from_config_dict(quickstart.get_config())
+NONE_HELD_OUT = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=0))
 WRONG = Action(ActionKind.GOTO, value="http://nowhere.example/")
 PAGE = "Page 0\nlink Home [1]\ntextbox Name [2]\nbutton Submit [3]"
 
@@ -126,13 +127,13 @@ def test_sample_excludes_mistakes(tokenizer):
 def test_split_excludes_held_out_demonstrations_from_training():
     demonstrations = [make_demonstration(number, [Decision("", WRONG)]) for number in range(10)]
     held_out_cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=3))
-    train, held_out = _split(held_out_cfg, demonstrations, None)
+    train, held_out = _split(held_out_cfg, demonstrations, (), NullProgress())
     assert (len(train), len(held_out)) == (7, 3)
     ids = [demo.task.id for demo in [*train, *held_out]]
     assert sorted(ids) == sorted(demo.task.id for demo in demonstrations)
-    assert _split(held_out_cfg, demonstrations, None)[1] == held_out
+    assert _split(held_out_cfg, demonstrations, (), NullProgress())[1] == held_out
     other_seed_cfg = dataclasses.replace(held_out_cfg, seed=1)
-    assert _split(other_seed_cfg, demonstrations, None)[1] != held_out
+    assert _split(other_seed_cfg, demonstrations, (), NullProgress())[1] != held_out
 
 
 def test_split_holds_out_all_seeds_of_validation_tasks():
@@ -142,11 +143,41 @@ def test_split_holds_out_all_seeds_of_validation_tasks():
         for task_id in ids
         for demo in [make_demonstration(0, [Decision("", WRONG)])]
     ]
-    validation = SimpleNamespace(task_ids=frozenset({"arena/a"}))
-    cfg = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=0))
-    train, held_out = _split(cfg, demonstrations, validation)
+    # All demonstrations have the instruction of the validation task.
+    validation_task = dataclasses.replace(demonstrations[0].task, intent=demonstrations[0].intent)
+    train, held_out = _split(NONE_HELD_OUT, demonstrations, [validation_task], NullProgress())
     assert [demo.task.id for demo in held_out] == ["arena/a", "arena/a/1"]
     assert [demo.task.id for demo in train] == ["arena/b", "arena/b/1"]
+
+
+class LogProgress(NullProgress):
+    """Progress that keeps the messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def log(self, line: str) -> None:
+        self.messages.append(line)
+
+
+def test_split_holds_out_imported_demonstrations_of_validation_tasks():
+    demonstrations = [
+        Demonstration(Task(f"webrl/demos/{i}", "webrl", (), intent, ""), intent, ())
+        for i, intent in enumerate(["Star  the top\nrepository.", "Open the forum"])
+    ]
+
+    def split(*intents):
+        tasks = [Task(f"w/{i}", "webarena_lite", (), text, "") for i, text in enumerate(intents)]
+        progress = LogProgress()
+        train, held_out = _split(NONE_HELD_OUT, demonstrations, tasks, progress)
+        assert len(train) + len(held_out) == 2
+        return [demo.task.id for demo in held_out], progress.messages
+
+    assert split("star the top repository", "Buy it") == (["webrl/demos/0"], [])
+    # The intents of these tasks are known only after a reset.
+    for intents in (("",), ("Buy it", "")):
+        held_out, messages = split(*intents)
+        assert held_out == [] and "none of 2 demonstrations is known to be of a" in messages[0]
 
 
 def test_split_rejects_empty_training_set():
@@ -155,7 +186,7 @@ def test_split_rejects_empty_training_set():
     with pytest.raises(
         ConfigError, match=r"none of 3 demonstrations remains .* bc\.held_out_demos=3"
     ):
-        _split(held_out_cfg, demonstrations, None)
+        _split(held_out_cfg, demonstrations, (), NullProgress())
 
 
 def test_accuracy_skips_prompts_too_long_for_engine(tokenizer):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,12 +13,13 @@ import pytest
 
 from tests.rollout.fakes import TASK, FakeEnv, FakeSampler, FakeSuite
 from tests.train.test_grpo_updates import CFG
-from webagent_jax import policy
+from webagent_jax import distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import ConfigError, GuardConfig, RolloutConfig, RunConfig
 from webagent_jax.inference import EngineStats
 from webagent_jax.quickstart import quickstart
 from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig
+from webagent_jax.tracking import metric_writers
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train import grpo
 from webagent_jax.train.grpo import train_grpo
@@ -88,13 +91,20 @@ class FakeRuntime:
 def train(tmp_path, monkeypatch):
     """Function that trains two updates with a `FakeRuntime` and returns the messages."""
 
-    def run(*, env_factory=lambda index: FakeEnv(), max_prompt_tokens=1000, tasks=("press",)):
+    def run(
+        *,
+        env_factory=lambda index: FakeEnv(),
+        max_prompt_tokens=1000,
+        tasks=("press",),
+        policy_path="webagent-tiny",
+    ):
         monkeypatch.setattr(
             grpo, "RolloutRuntime", lambda cfg, *_: FakeRuntime(cfg, env_factory, max_prompt_tokens)
         )
         progress = LogProgress()
         cfg = replace(
             CFG,
+            policy=replace(CFG.policy, path=policy_path),
             suite=replace(CFG.suite, tasks=tasks),
             grpo=replace(CFG.grpo, updates=2),
             guard=GuardConfig(patience=3),
@@ -122,6 +132,54 @@ def test_long_first_prompts_of_some_episodes_are_logged(train):
 def test_run_without_gradient_reports_unchanged_policy(train, tmp_path):
     assert any("policy/ equals the initial policy" in message for message in train())
     assert (tmp_path / "policy" / "config.json").exists()
+
+
+def test_wait_for_other_processes_is_rollout_time(train, tmp_path, monkeypatch):
+    """The first exchange after a batch waits for the slowest process."""
+    is_early = False
+    real_collect_batch, real_allgather = grpo.collect_batch, distributed.allgather
+
+    def collect_batch(*args):
+        nonlocal is_early
+        batch = real_collect_batch(*args)
+        is_early = True
+        return batch
+
+    def wait(value):
+        nonlocal is_early
+        if is_early:
+            time.sleep(1.0)
+        is_early = False
+        return value
+
+    monkeypatch.setattr(grpo, "collect_batch", collect_batch)
+    monkeypatch.setattr(distributed, "barrier", wait)
+    monkeypatch.setattr(distributed, "allgather", lambda value: real_allgather(wait(value)))
+    train()
+    for record in metric_writers.read_metrics(tmp_path / "metrics.jsonl"):
+        assert record["seconds/rollout"] >= 1.0
+        assert record["seconds/update"] < 1.0
+
+
+def test_run_rejects_episodes_of_other_weights(train, tmp_path, monkeypatch):
+    """The run ended before its first checkpoint, and its policy was trained again."""
+    weights = tmp_path / "weights"
+    shutil.copytree(policy.resolve_dir("webagent-tiny"), weights)
+
+    class Interrupt(BaseException):
+        """End of the run in its first update."""
+
+    def interrupt(*_):
+        raise Interrupt
+
+    monkeypatch.setattr(grpo, "_train_on_batch", interrupt)
+    with pytest.raises(Interrupt):
+        train(policy_path=str(weights))
+    model, params = policy.load_hf(weights)
+    params["final_norm"] = params["final_norm"] * 1.01
+    policy.save_hf(weights, model, params)
+    with pytest.raises(ConfigError, match="differ from those that this run"):
+        train(policy_path=str(weights))
 
 
 class DeadEnv(FakeEnv):

@@ -122,6 +122,41 @@ def test_restore_rejects_changed_weights(tmp_path):
         learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 10)
 
 
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_start_rejects_episodes_of_other_weights(tmp_path, monkeypatch, num_processes):
+    weights, run = tmp_path / "weights", tmp_path / "run"
+    shutil.copytree(policy.resolve_dir("webagent-tiny"), weights)
+    cfg = replace(CFG, policy=PolicyConfig(path=str(weights)))
+    # The other process finds the same.
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value] * num_processes)
+
+    def start(scale=1.0, process=0):
+        model, params = policy.load_hf(weights)
+        params["final_norm"] = params["final_norm"] * scale
+        policy.save_hf(weights, model, params)
+        with Learner(cfg, run) as learner:
+            monkeypatch.setattr(distributed, "process_index", lambda: process)
+            try:
+                learner.restore_or_init(learn.BCLoss(learner.model), OPTIMIZER, 10)
+            finally:
+                monkeypatch.setattr(distributed, "process_index", lambda: 0)
+
+    # A start without episodes takes other weights.
+    start()
+    start(scale=1.01)
+    (run / "episodes").mkdir()
+    (run / "episodes" / "update-00001.jsonl").write_text("{}\n")
+    start()
+    record = (run / "initial_params.json").read_bytes()
+    for process in range(num_processes):
+        with pytest.raises(ConfigError, match="differ from those that this run and its reference"):
+            start(scale=1.01, process=process)
+    assert (run / "initial_params.json").read_bytes() == record
+    # A run of an earlier version has no record.
+    (run / "initial_params.json").unlink()
+    start()
+
+
 def test_sigterm_after_last_update_is_raised_at_exit(tmp_path):
     handler = signal.getsignal(signal.SIGTERM)
     # An export may run at this time.

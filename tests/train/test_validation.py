@@ -115,11 +115,21 @@ def test_validation_samples_from_all_names():
             None, SuiteConfig(), "http://localhost:9", {name: make_task for name in names}
         )
 
-    task_ids = Validation(RunConfig(), Runtime(), 40).task_ids
-    sampled = {task_id.split("/")[-2] for task_id in task_ids}
+    tasks = Validation(RunConfig(), Runtime(), 40).tasks
+    sampled = {task.id.split("/")[-2] for task in tasks}
     assert len(sampled) == 40
     # The first 40 names alone contain none of these.
     assert len(sampled & set(names[100:])) > 10
+
+
+def test_validation_without_training_tasks_is_an_error():
+    class Runtime:
+        """Runtime of a suite whose training split is empty."""
+
+        suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {})
+
+    with pytest.raises(ConfigError, match="the train split has no task"):
+        Validation(RunConfig(), Runtime(), 4)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])

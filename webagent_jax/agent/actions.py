@@ -5,7 +5,8 @@
 
 The grammar is that of WebArena-Lite (VisualAgentBench) and WebRL, plus Goto and Press, which are
 `goto [url]` and `press [key_comb]` in WebArena. A thinking response contains the call in <answer>
-tags. A plain response may contain comment lines (`# Element: ...`) before the call.
+tags. A plain response may contain comment lines (`# Element: ...`) before the call. Some chat
+templates end a prompt with <think>, so that the response contains only </think>.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from webagent_jax.unicode import to_well_formed
 # A response cut at the length limit lacks the closing tag: the text up to its end counts.
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _THOUGHT = re.compile(r"<think>(.*?)(?:</think>|$)", re.DOTALL)
-_FIRST_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_CALL = re.compile(r"\b(do|exit|go_backward|go_forward)\s*\(")
+_COMMENT_OR_CALL = re.compile(r"^[^\S\n]*#.*|\b(do|exit|go_backward|go_forward)\s*\(", re.MULTILINE)
+_STRING = re.compile(r"""(["'])(?:\\.|(?!\1)[^\\])*\1""", re.DOTALL)
+_LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 _MAX_CALL_CHARS = 10_000  # longer calls are not parsed
 
 _BY_NAME = {kind.value.lower(): kind for kind in ActionKind} | {
@@ -55,13 +57,12 @@ _WITHOUT_ARGUMENTS = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKin
 def parse(response: str) -> Action | ParseError:
     """Return the action of a response, or a ParseError for the agent unless it has exactly one."""
     # Thoughts and comment lines may mention calls and answers that are not the action.
-    rest = _FIRST_THOUGHT.sub("", response)
+    _, rest = _split_thought(response)
     answers = _ANSWER.findall(rest)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
     body = answers[0] if answers else _THOUGHT.sub("", rest)
-    body = "\n".join(line for line in body.split("\n") if not line.lstrip().startswith("#"))
-    calls = list(_calls(body))
+    calls = [part for part in _comments_and_calls(body) if not part.startswith("#")]
     if not calls:
         return ParseError('the reply holds no action such as do(action="Click", element="1")')
     if len(calls) > 1:
@@ -74,12 +75,13 @@ def extract_thought(response: str) -> str:
 
     The result does not include the prefix `Element:` of a plain response.
     """
-    block = _THOUGHT.search(response)
-    if block:
-        return block.group(1).strip()
-    # The same lines as in `parse`.
-    lines = [line.strip() for line in response.split("\n")]
-    comments = [line[1:].strip() for line in lines if line.startswith("#")]
+    thought, rest = _split_thought(response)
+    if not thought and (block := _THOUGHT.search(rest)):
+        thought = block[1]
+    if thought:
+        return thought.strip()
+    parts = _comments_and_calls(rest)
+    comments = [part[1:].strip() for part in parts if part.startswith("#")]
     return " ".join(comments).strip().removeprefix("Element:").lstrip()
 
 
@@ -101,17 +103,48 @@ def format_action(action: Action) -> str:
 
 
 def _quote(text: str) -> str:
-    # One line, because `parse` drops lines that begin with #. ast.parse rejects null bytes.
+    # One line, as in the demonstrations of WebRL. ast.parse rejects null bytes.
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\x00") + '"'
 
 
-def _calls(text: str) -> Iterator[str]:
-    """Yield each outermost call in the text, up to its closing parenthesis or the end."""
+def _split_thought(response: str) -> tuple[str, str]:
+    """Return the thought that the response begins with, and the rest.
+
+    The thought ends at the first </think>; its <think> may be in the prompt.
+    """
+    thought, tag, rest = response.partition("</think>")
+    if not tag:
+        return "", response
+    before, opening, inner = thought.partition("<think>")
+    if opening:
+        return ("", response) if before.strip() else (inner, rest)
+    return ("", response) if _is_in_action(response, tag) else (thought, rest)
+
+
+def _is_in_action(text: str, words: str) -> bool:
+    """Return whether the first occurrence of the words is in an argument of an action."""
+    index = text.find(words)
+    return any(
+        start < index < end and isinstance(_read(text[start:end]), Action)
+        for start, end in _spans(text)
+    )
+
+
+def _comments_and_calls(text: str) -> list[str]:
+    """Return each comment line, from its #, and each outermost call, in order."""
+    return [text[start:end].lstrip() for start, end in _spans(text)]
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each comment line and each outermost call.
+
+    A call ends at its closing parenthesis, or with the text; a line in it is no comment.
+    """
     end = 0
-    while match := _CALL.search(text, end):
-        end = _find_end(text, match.end())
-        yield text[match.start() : end]
+    while match := _COMMENT_OR_CALL.search(text, end):
+        end = _find_end(text, match.end()) if match[1] else match.end()
+        yield match.start(), end
 
 
 def _find_end(text: str, start: int) -> int:
@@ -138,15 +171,11 @@ def _read(call: str) -> Action | ParseError:
     error = ParseError(f"the action cannot be read: {call[:100]}")
     if len(call) > _MAX_CALL_CHARS:
         return error
-    # ast.parse executes nothing, and below only constants are accepted as arguments.
-    try:
-        with warnings.catch_warnings():
-            # Python warns about invalid escapes, which come from the response.
-            warnings.simplefilter("ignore")
-            node = ast.parse(call, mode="eval").body
-    # Null bytes and deep nesting raise errors other than SyntaxError.
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return error
+    node = _parse_expression(call)
+    if node is None:
+        # Python accepts a line break in triple quotes only.
+        call = _STRING.sub(lambda string: string[0].translate(_LINE_BREAKS), call)
+        node = _parse_expression(call)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return error
     arguments: dict[str, str] = {}
@@ -157,18 +186,39 @@ def _read(call: str) -> Action | ParseError:
         return error
     for name, value in pairs:
         # The name is None for `**mapping`.
-        if not isinstance(value, ast.Constant) or name is None:
+        if name is None:
             return error
-        if value.value is None:
-            continue
-        # A number has the characters of the response: Python would print 12.50 as 12.5.
-        text = value.value if isinstance(value.value, str) else ast.get_source_segment(call, value)
+        match value:
+            case ast.Constant(value=str(text)):
+                pass
+            case ast.Constant(value=None):
+                continue
+            case ast.Constant() | ast.UnaryOp(
+                ast.UAdd() | ast.USub(), ast.Constant(value=int() | float())
+            ):
+                # It has the characters of the response: Python would print 12.50 as 12.5.
+                text = ast.get_source_segment(call, value) or ""
+            case _:
+                return error
         # Python decodes escapes such as "\ud83d" to lone surrogates.
-        arguments[name] = to_well_formed(text or "")
+        arguments[name] = to_well_formed(text)
     # zip ignores surplus positional arguments, so their number is checked here.
     if len(node.args) > len(names) or not set(arguments) <= set(names):
         return ParseError(f"{node.func.id}() takes: {', '.join(names)}")
     return _build(node.func.id, arguments)
+
+
+def _parse_expression(text: str) -> ast.expr | None:
+    """Return the syntax tree of an expression, or None if Python cannot read it."""
+    # ast.parse executes nothing, and `_read` accepts only constants as arguments.
+    try:
+        with warnings.catch_warnings():
+            # Python warns about invalid escapes, which come from the response.
+            warnings.simplefilter("ignore")
+            return ast.parse(text, mode="eval").body
+    # Null bytes and deep nesting raise errors other than SyntaxError.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _build(function: str, arguments: dict[str, str]) -> Action | ParseError:

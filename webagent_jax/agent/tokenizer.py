@@ -7,6 +7,8 @@ Control tokens come from the template only. If a page, a task or an error contai
 such as `<|im_end|>`, it is encoded as ordinary characters, so no page can end or start a message. A
 control token is an added token with the flag `special`. Policies and pages may write other added
 tokens, such as `<tool_call>` of Qwen.
+
+The thinking mode of a template (Qwen3) is off, because the system message asks for thoughts itself.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ class ChatTokenizer:
         self._control = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         self._escaped = re.compile(rf"\[{self._mark}:(\d+)\]")
         self.stop_ids = self._find_stop_ids()
+        self._opening = self._find_opening()
         self._check_vocabulary()
         self._check_control_tokens()
 
@@ -126,7 +129,7 @@ class ChatTokenizer:
         segments: list[IntArray] = []
         for mark, response in zip(self._marks(len(responses)), responses, strict=True):
             prefix, rendered = rendered.split(mark, 1)
-            segments.append(self._encode_next(segments, prefix))
+            segments.append(self._encode_next(segments, prefix + self._opening))
             ids = self.encode(response.text) if response.token_ids is None else response.token_ids
             segments.append(np.asarray(ids, np.int32))
         segments.append(self._encode_next(segments, rendered))
@@ -178,7 +181,11 @@ class ChatTokenizer:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    chat, chat_template=self._template, tokenize=False, add_generation_prompt=True
+                    chat,
+                    chat_template=self._template,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    enable_thinking=False,  # ignored by templates other than that of Qwen3
                 )
             )
         except jinja2.TemplateError as error:
@@ -265,6 +272,17 @@ class ChatTokenizer:
             )
         # The token of the template stays first: `encode_response` appends it.
         return tuple(dict.fromkeys(ids))[:_MAX_STOP_IDS]
+
+    def _find_opening(self) -> str:
+        """Return the text that the template adds before the next response but not before past ones.
+
+        It is the empty thought of Qwen3. Prompts repeat it before past responses, so that each
+        response follows the text from which it was sampled.
+        """
+        (mark,) = self._marks(1)
+        past = self._render([("user", "."), ("assistant", mark), ("user", ".")]).split(mark, 1)[0]
+        current = self._render([("user", ".")])
+        return current[len(past) :] if current.startswith(past) else ""
 
 
 def _generation_eos_ids(directory: Path) -> list[int]:

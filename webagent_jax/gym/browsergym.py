@@ -1,6 +1,7 @@
 """MiniWoB++ tasks for BrowserGym: its browser, observations and actions, with our rewards.
 
 Importing this module registers `browsergym/webagent_jax.miniwob.<task>` for every MiniWoB++ task.
+`gymnasium.make(..., task_kwargs={"split": "test"})` draws test seeds instead of training seeds.
 It requires BrowserGym. Import it in the process that runs BrowserGym: docs/browsergym.md.
 """
 
@@ -14,10 +15,10 @@ from browsergym.core.task import AbstractBrowserTask
 
 from webagent_jax.browser import BrowserPool
 from webagent_jax.suites.miniwob import VIEWPORT, MiniWob, all_task_names
-from webagent_jax.types import Action, ActionKind, Observation
+from webagent_jax.types import Action, ActionKind, Observation, Split
 from webagent_jax.unicode import to_well_formed
 
-_NUM_SEEDS = 10_000  # instances per task; the seed selects one
+_NUM_TRAIN_SEEDS = 10_000
 
 
 class PageSession:
@@ -76,20 +77,28 @@ class SinglePagePool:
 
 
 class MiniWobTask(AbstractBrowserTask):
-    """MiniWoB++ task, prepared and scored by `suites.miniwob`: only full success is rewarded."""
+    """MiniWoB++ task, prepared and scored by `suites.miniwob`: only full success is rewarded.
 
-    def __init__(self, seed: int, name: str) -> None:
+    Args:
+        seed: seed that selects one of the problems of the split.
+        name: name of the task.
+        split: split of the problems.
+    """
+
+    def __init__(self, seed: int, name: str, split: Split = "train") -> None:
         super().__init__(seed)
         self.viewport = dict(zip(("width", "height"), VIEWPORT, strict=True))
         self.slow_mo = 0
         self.timezone_id = "UTC"
-        self._name = name
+        self._name, self._split = name, split
 
     def setup(self, page: Any) -> tuple[str, dict[str, Any]]:
         """Start the task selected by the seed; return its intent and {"task": task id}."""
         # Created per episode, because the page changes with each reset of BrowserGym.
-        self._suite = MiniWob(cast(BrowserPool, SinglePagePool(page)), (self._name,), _NUM_SEEDS)
-        task = self._suite.task(self._name, "train", int(self.random.randint(_NUM_SEEDS)))
+        pool = cast(BrowserPool, SinglePagePool(page))
+        self._suite = MiniWob(pool, (self._name,), _NUM_TRAIN_SEEDS)
+        tasks = self._suite.tasks(self._split)
+        task = tasks[int(self.random.randint(len(tasks)))]
         self._environment = self._suite.make_env(task)
         self._page = page
         return self._environment.reset().intent, {"task": task.id}

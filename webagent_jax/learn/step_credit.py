@@ -18,12 +18,13 @@ import numpy as np
 from webagent_jax.types import Episode, FloatArray, Turn
 
 State = tuple[str, str]
-"""URL without its host, and text of a page; ("", "success") and ("", "failure") end episodes."""
+"""URL without its host, and text of a page; ("", "success") and others below end episodes."""
 
 _HOST = re.compile(r"^[a-z]+://[^/?#]*")
 
 _SUCCESS: State = ("", "success")
 _FAILURE: State = ("", "failure")
+_UNOBSERVED: State = ("", "unobserved")
 
 
 def step_advantages(episodes: Sequence[Episode], *, discount: float) -> list[FloatArray]:
@@ -36,6 +37,9 @@ def step_advantages(episodes: Sequence[Episode], *, discount: float) -> list[Flo
     a page to a success, over the transitions of all episodes; 0 for the success itself. Pages from
     which no path leads there have Q = 0.
 
+    The page after the last turn of a truncated episode without success is not observed. That turn
+    does not count in the mean, and its advantage is 0.
+
     Args:
         episodes: episodes of one group with a reward.
         discount: factor per turn, in (0, 1].
@@ -43,10 +47,7 @@ def step_advantages(episodes: Sequence[Episode], *, discount: float) -> list[Flo
     Returns:
         For each episode, advantages [T]; 0 on a page that has only one turn.
     """
-    paths = [
-        [*map(_state, episode.turns), _SUCCESS if episode.reward == 1 else _FAILURE]
-        for episode in episodes
-    ]
+    paths = [[*map(_state, episode.turns), _end(episode)] for episode in episodes]
     distances = _distances(paths)
     # Q [T] of the turns of each episode, and the values of Q on each page.
     values = [
@@ -55,13 +56,17 @@ def step_advantages(episodes: Sequence[Episode], *, discount: float) -> list[Flo
     ]
     by_page: dict[State, list[float]] = defaultdict(list)
     for path, each in zip(paths, values, strict=True):
-        for page, value in zip(path[:-1], each, strict=True):
-            by_page[page].append(value)
+        for (page, following), value in zip(itertools.pairwise(path), each, strict=True):
+            if following != _UNOBSERVED:
+                by_page[page].append(value)
     means = {page: float(np.mean(each)) for page, each in by_page.items()}
-    return [
-        np.asarray(each, np.float32) - np.asarray([means[page] for page in path[:-1]], np.float32)
-        for path, each in zip(paths, values, strict=True)
-    ]
+    advantages = []
+    for path, each in zip(paths, values, strict=True):
+        baseline = np.asarray([means.get(page, 0.0) for page in path[:-1]], np.float32)
+        advantages.append(np.asarray(each, np.float32) - baseline)
+        if path[-1] == _UNOBSERVED:
+            advantages[-1][-1:] = 0.0
+    return advantages
 
 
 def num_compared_turns(episodes: Sequence[Episode]) -> int:
@@ -77,6 +82,13 @@ def _state(turn: Turn) -> State:
     # Without the host: each attempt may have its own, of its world or of its replica. And without
     # the error of the last action: a refused action leads back to the same page.
     return _HOST.sub("//", turn.observation.url), turn.observation.text
+
+
+def _end(episode: Episode) -> State:
+    """Return the state after the last turn."""
+    if episode.reward == 1:
+        return _SUCCESS
+    return _UNOBSERVED if episode.truncated else _FAILURE
 
 
 def _distances(paths: Sequence[Sequence[State]]) -> dict[State, int]:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from webagent_jax.config import ConfigError
 from webagent_jax.policy import sharding
 from webagent_jax.policy.kernels import blockwise, gpu, tpu
-from webagent_jax.policy.kernels.common import MASKED, is_triton_width
+from webagent_jax.policy.kernels.common import MASKED
 
 _BLOCK = 128  # minimum number of queries per block of `dense`
 _MAX_BLOCKS = 8  # blocks per row of `dense`; more run faster and compile slower
@@ -182,7 +182,7 @@ def resolve_implementation(name: str, backend: str, head_dim: int) -> str:
             silently.
     """
     if name == "auto":
-        has_kernel = backend in _BACKENDS and (backend != "gpu" or is_triton_width(head_dim))
+        has_kernel = backend in _BACKENDS and (backend != "gpu" or gpu.is_supported_width(head_dim))
         return backend if has_kernel else "blockwise"
     if name not in IMPLEMENTATIONS:
         raise ConfigError(

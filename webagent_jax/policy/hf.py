@@ -8,6 +8,7 @@ import functools
 import json
 import operator
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
 
 PACKAGED_ADAPTERS = Path(__file__).parent / "adapters"
 """Directory of the adapters in the package; the name of each folder is a policy name."""
+
+_LOCAL_FOLDERS = ("weights/", "runs/")  # of the documented commands; not owners of Hub models
 
 
 def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool = True) -> Path:
@@ -70,12 +73,7 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
         base = resolve_dir(base_name, download=download, needs_weights=needs_weights)
         has_base = needs_weights or is_policy_dir(base_name)
         return merged_dir(directory, base) if has_base else base
-    if not (directory / "config.json").is_file():
-        names = ", ".join((*_packaged_policies(), *PRETRAINED))
-        raise PolicyNotFoundError(
-            f"no policy at {directory}: expected a Hugging Face directory with config.json or a "
-            f"Hub id (OWNER/NAME), a GGUF file, a PEFT adapter, or one of the names {names}"
-        )
+    _require_config(directory)
     return directory
 
 
@@ -91,14 +89,12 @@ def adapter_chain(path: str | Path, *, download: bool = True) -> tuple[list[Path
         that the others modify.
 
     Raises:
-        ConfigError: an adapter is its own base, or that of its base.
+        ConfigError: an adapter is its own base, or that of its base, or the base is quantized.
         PolicyNotFoundError: an adapter or the base does not exist, or is not downloaded.
     """
     adapters: list[Path] = []
     name = str(path)
-    while peft_adapter.is_adapter(
-        directory := _locate(name, download=download, needs_weights=False)
-    ):
+    while peft_adapter.is_adapter(directory := _locate_base(name, adapters, download=download)):
         if directory.resolve() in [adapter.resolve() for adapter in adapters]:
             raise ConfigError(
                 f"the base of the adapter {directory} is the adapter itself: set "
@@ -136,7 +132,9 @@ def load_config(
         FileNotFoundError: the directory does not exist.
         ValueError: the architecture or one of its options is not supported; the message names it.
     """
-    config = hf_config.read(resolve_dir(path, needs_weights=False) / "config.json")
+    directory = resolve_dir(path, needs_weights=False)
+    _check_unquantized(directory)
+    config = hf_config.read(directory / "config.json")
     return dataclasses.replace(
         config,
         dtype=dtype,
@@ -244,12 +242,71 @@ def copy_tokenizer(source: Path, destination: Path) -> None:
             shutil.copy(file, destination / file.name)
 
 
+def _locate_base(name: str, adapters: Sequence[Path], *, download: bool) -> Path:
+    """Return `_locate` of the base of the last adapter, or of a policy without `adapters`.
+
+    Raises:
+        ConfigError: the base does not exist or is quantized; the message names the adapter.
+    """
+    try:
+        directory = _locate(name, download=download, needs_weights=False)
+        if adapters and not peft_adapter.is_adapter(directory) and not _gguf_file(directory):
+            _require_config(directory)
+            _check_unquantized(directory)
+        return directory
+    except ConfigError as error:
+        if not adapters:
+            raise
+        raise type(error)(
+            f"the base of the adapter {adapters[-1]}: {error}\nFor another base, set "
+            f"base_model_name_or_path in a copy of its {peft_adapter.CONFIG_FILE}"
+        ) from error
+
+
+def _require_config(directory: Path) -> None:
+    """Check that a directory contains config.json.
+
+    Raises:
+        PolicyNotFoundError: it does not.
+    """
+    if (directory / "config.json").is_file():
+        return
+    names = ", ".join((*_packaged_policies(), *PRETRAINED))
+    message = (
+        f"no policy at {directory}: expected a Hugging Face directory with config.json or a "
+        f"Hub id (OWNER/NAME), a GGUF file, a PEFT adapter, or one of the names {names}"
+    )
+    if str(directory).startswith("weights/"):
+        message += f"\nTo download it: hf download OWNER/NAME --local-dir {directory}"
+    raise PolicyNotFoundError(message)
+
+
+def _check_unquantized(directory: Path) -> None:
+    """Check that the weights of a directory are not quantized, as those of QLoRA bases are.
+
+    Raises:
+        ConfigError: they are.
+    """
+    file = directory / "config.json"
+    try:
+        is_quantized = bool(json.loads(file.read_text(encoding="utf-8"))["quantization_config"])
+    except (ValueError, TypeError, KeyError):  # `hf_config.read` reports a damaged file
+        is_quantized = False
+    if is_quantized:
+        raise ConfigError(
+            f"{file} has a quantization_config, and quantized weights are not supported: use "
+            "the unquantized model (such as the Hub id without -bnb-4bit, -GPTQ or -AWQ); its "
+            "projections can be quantized by engine.quantization"
+        )
+
+
 def _locate(name: str, *, download: bool = True, needs_weights: bool = True) -> Path:
     """Return the file or directory of a policy path, as it is before import and merge."""
     if name in PRETRAINED:
         return pretrained_dir(name, download=download)
     path = _packaged_policies().get(name, Path(name))
-    if not path.exists() and hub_id.is_hub_id(name):
+    is_local = path.exists() or name.startswith(_LOCAL_FOLDERS)
+    if not is_local and hub_id.is_hub_id(name):
         return hub.snapshot_dir(name, download=download, needs_weights=needs_weights)
     return path
 

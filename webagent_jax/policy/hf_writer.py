@@ -16,6 +16,7 @@ from webagent_jax.policy.hf_tensors import ParamMapping, Weight
 from webagent_jax.policy.transformer import ModelConfig
 
 PROMPT_FILE = "webagent_prompt.json"
+_GENERATION_FILE = "generation_config.json"
 TOKENIZER_FILES = (
     PROMPT_FILE,
     "tokenizer*",
@@ -23,9 +24,9 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "vocab.json",
     "merges.txt",
-    "generation_config.json",
+    _GENERATION_FILE,
 )
-"""Patterns of the other files of a directory, which are copied unchanged."""
+"""Patterns of the other files of a directory, which are copied."""
 
 
 def write_directory(
@@ -97,6 +98,19 @@ def remove_tokenizer(directory: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for file in directory.glob(pattern):
             file.unlink()
+
+
+def remove_sampling_options(directory: Path) -> None:
+    """Keep only the token ids, such as those that end a response, in generation_config.json.
+
+    Servers would apply the repetition penalty and filters of the base, without which the policy was
+    trained.
+    """
+    file = directory / _GENERATION_FILE
+    if file.is_file():
+        options = json.loads(file.read_text(encoding="utf-8"))
+        ids = {name: value for name, value in options.items() if name.endswith("_token_id")}
+        file.write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
 
 
 def save_tensors(path: Path, tensors: dict[str, Weight]) -> None:

@@ -223,10 +223,14 @@ def _turn_limit_rows(record: Json) -> list[list[str]]:
 
 
 def _pass_at_k_rows(record: Json) -> list[list[str]]:
-    return [
-        [f"k = {k}", percent(entry["rate"]), interval(entry["ci95"])]
-        for k, entry in record.get("pass_at_k", {}).items()
-    ]
+    num_tasks = len({result["task_id"] for result in record["tasks"]})
+    rows = []
+    for k, entry in record.get("pass_at_k", {}).items():
+        # Tasks with fewer than k scored attempts are omitted. Older evaluations lack the number.
+        n = entry.get("n", num_tasks)
+        name = f"k = {k}" if n == num_tasks else f"k = {k}, {n} of {num_tasks} tasks"
+        rows.append([name, percent(entry["rate"]), interval(entry["ci95"])])
+    return rows
 
 
 def _usage(usage: Json) -> str:

@@ -182,8 +182,9 @@ class GymEnvironment:
 
 
 def _to_observation(observation: object, info: dict[str, Any]) -> Observation:
-    # `page` is the text without task and error, which the prompt repeats (gym.WebEnv).
-    text = info.get("page", observation)
+    # The `page` of gym.WebEnv is the text without task and error, which the prompt repeats.
+    # Another environment may use the key `page` for anything.
+    text = info["page"] if "parse_error" in info else observation
     if isinstance(text, dict):
         text = text.get("text")
     if not isinstance(text, str):

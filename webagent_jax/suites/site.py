@@ -153,7 +153,9 @@ class SiteSuite:
         if state and not _is_storage_state(Path(state)):
             raise ConfigError(
                 f"SiteTask.storage_state={state!r} is missing or damaged: sign in and save it "
-                f"with\npython -m playwright open --save-storage={state} {self._url}"
+                "with the two commands below. The window needs a display: on a cluster, create the "
+                "file elsewhere and copy it\npython -m playwright install chromium\n"
+                f"python -m playwright open --save-storage={state} {self._url}"
             )
         session = self._pool.session(origins=self._origins, storage_state=state)
         return SiteEnvironment(session, urljoin(f"{self._url}/", site_task.start), site_task)

@@ -160,7 +160,12 @@ def _rate(rate: types.SuccessRate) -> Json:
 
 def _pass_at_k(report: types.EvalReport) -> Json:
     return {
-        str(k): {"rate": rate.success_rate if rate.n else None, "ci95": list(rate.ci95)}
+        str(k): {
+            "rate": rate.success_rate if rate.n else None,
+            # Number of tasks: those with at least k scored attempts.
+            "n": rate.n,
+            "ci95": list(rate.ci95),
+        }
         for k, rate in report.pass_at_k.items()
     }
 

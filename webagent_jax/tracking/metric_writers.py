@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import math
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
-from tensorboardX import SummaryWriter
+from tensorboardX import summary
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
 
 from webagent_jax.config import ConfigError
 from webagent_jax.tracking import atomic_files
@@ -70,25 +73,33 @@ class JsonlWriter:
 
 
 class TensorBoardWriter:
-    """TensorBoard writer: one event file per start of the run in `folder`; finite scalars only."""
+    """TensorBoard writer: one event file per start of the run in `folder`; finite scalars only.
+
+    The scalars are on disk when `write` returns. `SummaryWriter` of tensorboardX would write them
+    on a thread, whose error blocks the run or is lost.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._events = SummaryWriter(str(folder), max_queue=1, flush_secs=10)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._events = EventsWriter(str(folder / "events"))
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
         """Write the finite scalars and flush."""
         for name, value in scalars.items():
             if math.isfinite(float(value)):
-                self._events.add_scalar(name, float(value), int(step))
+                self._add(step, summary=summary.scalar(name, float(value)))
         self._events.flush()
 
     def truncate_after(self, step: int) -> None:
         """Purge the later steps: TensorBoard hides them, and the old event files stay unchanged."""
-        self._events.close()
-        self._events = SummaryWriter(
-            str(self._folder), max_queue=1, flush_secs=10, purge_step=step + 1
-        )
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        # TensorBoard purges from the step of this event on.
+        self._add(step + 1, session_log=start)
+        self._events.flush()
+
+    def _add(self, step: int, **content: Any) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=int(step), **content)
+        self._events.write_event(event)
 
     def close(self) -> None:
         """Close the event file."""

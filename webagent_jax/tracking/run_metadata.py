@@ -20,6 +20,7 @@ from webagent_jax.tracking.workdir_lock import LOCK_FILE
 
 # Options that affect speed, memory and reports of a run, but define none of its results.
 _EXECUTION_OPTIONS = (
+    "bc.checkpoint_interval",
     "browser.call_timeout",
     "browser.executable_path",
     "browser.max_episodes_per_process",
@@ -31,6 +32,8 @@ _EXECUTION_OPTIONS = (
     "engine.slots",
     "engine.steps_per_dispatch",
     "engine.tensor_parallel_size",
+    "eval.screenshots_per_task",
+    "grpo.checkpoint_interval",
     "guard.",
     "log.",
     "mesh.",
@@ -39,6 +42,9 @@ _EXECUTION_OPTIONS = (
     "policy.endpoint.retries",
     "policy.endpoint.timeout",
     "policy.endpoint.url",
+    "policy.remat",
+    "rollout.episode_timeout",
+    "rollout.infra_retries",
     "rollout.max_concurrent_episodes",
     "suite.webarena.judge.api_key_env",
     "suite.webarena.judge.cache_dir",
@@ -47,10 +53,13 @@ _EXECUTION_OPTIONS = (
     "suite.webarena.replica_timeout",
 )
 
+# Options that only training uses.
+_TRAINING_OPTIONS = ("bc.", "grpo.")
+
 # Files and folders that a run writes before its first result. Demonstrations are an input of BC,
 # which accepts those of any config.
-_START_FILES = {"config.json", "policy.json", LOCK_FILE}
-_START_FOLDERS = {"demos", "phases", "tensorboard"}
+_START_FILES = {"config.json", "initial_params.json", "policy.json", "wandb-run.txt", LOCK_FILE}
+_START_FOLDERS = {"demos", "phases", "tensorboard", "wandb"}
 
 Command = Literal["quickstart", "train bc", "train grpo", "evaluate"]
 """Subcommand of `webagent` that writes a run."""
@@ -142,9 +151,10 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
         )
     # config.json has lists where the config has tuples.
     config = _to_json_types(dataclasses.asdict(cfg))
+    unused = _TRAINING_OPTIONS if command == "evaluate" else ()
     # The first difference is enough.
     for name, old, new in _differences(previous["config"], config):
-        if name.startswith(_EXECUTION_OPTIONS):
+        if name.startswith((*_EXECUTION_OPTIONS, *unused)):
             logging.warning("the run continues with %s=%r instead of %r", name, new, old)
             continue
         # A run that was moved together with its policy is the same run.

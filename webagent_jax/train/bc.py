@@ -28,7 +28,7 @@ from webagent_jax.train.decisions import DecisionAccuracy, Json
 from webagent_jax.train.learner import Learner
 from webagent_jax.train.resume import init_shared_workdir, make_process_writer
 from webagent_jax.train.validation import BestPolicy, Validation
-from webagent_jax.types import Episode
+from webagent_jax.types import Episode, Task
 
 
 def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) -> Path:
@@ -63,7 +63,8 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         # 2. Select the validation tasks before the split, which holds out their demonstrations.
         validation = _make_validation(cfg, learner, progress, stack)
         tokenizer = _tokenizer(cfg)
-        train, held_out = _split(cfg, demos.read(workdir / "demos"), validation)
+        validation_tasks = () if validation is None else validation.tasks
+        train, held_out = _split(cfg, demos.read(workdir / "demos"), validation_tasks, progress)
         _check_lengths(cfg, train, tokenizer, progress)
         decisions = DecisionAccuracy(cfg, tokenizer, {"train": train, "held_out": held_out})
         # 3. Define the batches; they are read and packed on access.
@@ -153,7 +154,10 @@ def _make_validation(
 
 
 def _split(
-    cfg: RunConfig, demonstrations: demos.Demonstrations, validation: Validation | None
+    cfg: RunConfig,
+    demonstrations: demos.Demonstrations,
+    validation_tasks: Sequence[Task],
+    progress: Progress,
 ) -> tuple[demos.Demonstrations | list[Demonstration], list[Demonstration]]:
     """Return the demonstrations to train on, and the held-out ones.
 
@@ -162,16 +166,27 @@ def _split(
     Raises:
         ConfigError: no demonstration remains to train on.
     """
-    task_ids = frozenset() if validation is None else validation.task_ids
     # Nothing is held out: keep the dataset on disk instead of a list in memory.
-    if not (task_ids or cfg.bc.held_out_demos):
+    if not (validation_tasks or cfg.bc.held_out_demos):
         return demonstrations, []
+    task_ids = {task.id for task in validation_tasks}
+    suites = {task.suite for task in validation_tasks}
+    # Empty for a task whose intent is known only after a reset.
+    intents = {_normalize(task.intent) for task in validation_tasks} - {""}
     others: list[Demonstration] = []
     held_out: list[Demonstration] = []
     for demo in demonstrations:
         # If a name is a single task, the ids of its other seeds are its id with a suffix.
         is_held_out = bool({demo.task.id, demo.task.id.rpartition("/")[0]} & task_ids)
+        # Imported demonstrations have other ids. Within a suite, tasks may share an intent.
+        if demo.task.suite not in suites:
+            is_held_out |= _normalize(demo.intent) in intents
         (held_out if is_held_out else others).append(demo)
+    if validation_tasks and not held_out:
+        progress.log(
+            f"none of {len(demonstrations)} demonstrations is known to be of a validation task, "
+            "so none is held out for validation"
+        )
     if cfg.bc.held_out_demos >= len(others):
         raise ConfigError(
             f"none of {len(demonstrations)} demonstrations remains to train on: {len(held_out)} "
@@ -183,6 +198,11 @@ def _split(
     held_out_indices = np.sort(order[: cfg.bc.held_out_demos])
     held_out += [others[i] for i in held_out_indices]
     return [others[i] for i in np.sort(order[cfg.bc.held_out_demos :])], held_out
+
+
+def _normalize(intent: str) -> str:
+    """Return an instruction without differences in case, spaces and the final period."""
+    return " ".join(intent.casefold().split()).rstrip(".")
 
 
 def _evaluate(

@@ -9,6 +9,7 @@ from webagent_jax.config import RunConfig
 from webagent_jax.policy import (
     ModelConfig,
     Params,
+    hf_writer,
     loading,
     lora,
     peft_adapter,
@@ -46,7 +47,7 @@ def export_weights(
     if run:
         copy_text_files(run, destination)
     else:
-        policy.copy_tokenizer(policy_dir, destination)
+        _copy_tokenizer(policy_dir, destination)
 
 
 def export_adapter(
@@ -124,8 +125,14 @@ def write_adapter(
 
 def copy_text_files(run: RunConfig, destination: Path) -> None:
     """Copy the tokenizer of the initial policy, and record the prompt template of the training."""
-    policy.copy_tokenizer(policy.resolve_dir(run.policy.path), destination)
+    _copy_tokenizer(policy.resolve_dir(run.policy.path), destination)
     prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
+
+
+def _copy_tokenizer(source: Path, destination: Path) -> None:
+    """Copy the tokenizer of a directory without its sampling options."""
+    policy.copy_tokenizer(source, destination)
+    hf_writer.remove_sampling_options(destination)
 
 
 def _run_config(workdir: Path) -> RunConfig:

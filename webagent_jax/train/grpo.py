@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -13,11 +14,13 @@ import jax
 import numpy as np
 
 from webagent_jax import distributed, learn
-from webagent_jax.config import ConfigError, GRPOConfig, RunConfig
+from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 from webagent_jax.policy import prompt_record
 from webagent_jax.policy.loading import require_local_policy
 from webagent_jax.rollout import GroupScheduler
 from webagent_jax.rollout.runtime import RolloutRuntime, long_prompt_note
+from webagent_jax.suites import webarena
+from webagent_jax.suites.webarena import replicas
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.metric_writers import MetricsWriter
 from webagent_jax.tracking.progress import NullProgress, Progress
@@ -52,16 +55,16 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
 
     Raises:
         ConfigError: the workdir contains a run with another config or from other weights; the first
-            prompts of all episodes of the first update are too long; or the new `grpo.updates` is
-            below the number of completed updates, or has a longer warmup than these.
+            prompts of all episodes of the first update are too long; the new `grpo.updates` is
+            below the number of completed updates, or has a longer warmup than these; or processes
+            share a site that they change.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
         GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
             from before them.
         PreemptedError: SIGTERM arrived; the last update has a checkpoint unless a guard forbids it.
     """
     progress = progress or NullProgress()
-    require_local_policy(cfg)
-    check_sampling(cfg)
+    _check_config(cfg)
     cfg = prompt_record.with_template(cfg)
     init_shared_workdir(workdir, cfg, "train grpo")
     total = cfg.grpo.updates
@@ -156,6 +159,29 @@ def check_sampling(cfg: RunConfig) -> None:
             f"rollout.top_k={cfg.rollout.top_k}: set rollout.top_p=1 and rollout.top_k=0 "
             "(eval.top_p and eval.top_k filter in evaluation alone)"
         )
+
+
+def _check_config(cfg: RunConfig) -> None:
+    """Check what M-GRPO needs before the run loads anything large.
+
+    Raises:
+        ConfigError: there is no local policy, sampling is filtered, or processes share a site.
+    """
+    require_local_policy(cfg)
+    check_sampling(cfg)
+    _check_replicas(cfg.suite)
+
+
+def _check_replicas(suite: SuiteConfig) -> None:
+    """Check that each process has its own replicas of the sites that tasks change.
+
+    Raises:
+        ConfigError: two processes share one, or a site has no address.
+    """
+    if distributed.process_count() > 1 and suite.name == "webarena_lite" and not suite.factory:
+        tasks, addresses = webarena.read(suite.webarena, suite.tasks, os.environ)
+        resources = replicas.exclusive_resources(suite.webarena, tasks, addresses)
+        replicas.check_disjoint(distributed.allgather(resources))
 
 
 def _process_options(grpo: GRPOConfig) -> GRPOConfig:

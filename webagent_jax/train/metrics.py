@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import jax
 import numpy as np
 
-from webagent_jax import learn
+from webagent_jax import distributed, learn
 from webagent_jax.browser import process_memory
 from webagent_jax.config import GuardConfig, RunStoppedError
 from webagent_jax.inference import EngineStats
@@ -210,7 +210,11 @@ class UpdateTimer:
             self._browser_seconds += episode_stats.browser_seconds([episode])
 
     def mark_batch_ready(self) -> None:
-        """Record the end of rollout: from now on, time counts as learner time."""
+        """Wait for the batches of all processes; from then on, time counts as learner time.
+
+        A collective call: the wait for the slowest process belongs to the rollout.
+        """
+        distributed.barrier("rollout")
         self._batch_ready_time = time.monotonic()
 
     def finish_update(self) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from webagent_jax.policy import weights
 from webagent_jax.rollout import Job
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
+from webagent_jax.suites.registry import require_task_names
 from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import PolicySnapshot, Task
 
@@ -33,12 +34,15 @@ class Validation:
         runtime: runs the episodes.
         num_episodes: number of tasks: a sample of the task names, or all of them repeatedly. Names
             with several seeds repeat with other seeds.
+
+    Raises:
+        ConfigError: the training split has no task.
     """
 
     def __init__(self, cfg: RunConfig, runtime: RolloutRuntime, num_episodes: int) -> None:
         self._cfg, self._runtime = cfg, runtime
         draw = seeds.make_generator(cfg.seed, RandomStream.VALIDATION)
-        names = runtime.suite.task_names("train")
+        names = require_task_names(runtime.suite, "train")
         self._tasks = [
             runtime.suite.task(name, "train", int(draw.integers(cfg.suite.num_train_seeds)))
             # np.resize repeats the names until there are enough. The permutation precedes the
@@ -49,9 +53,9 @@ class Validation:
         ]
 
     @property
-    def task_ids(self) -> frozenset[str]:
-        """Ids of the validation tasks."""
-        return frozenset(task.id for task in self._tasks)
+    def tasks(self) -> Sequence[Task]:
+        """Validation tasks, in the order of their jobs."""
+        return self._tasks
 
     @contextmanager
     def awake_engine(self, snapshot: PolicySnapshot) -> Iterator[Engine]:

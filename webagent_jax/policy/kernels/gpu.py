@@ -37,9 +37,29 @@ class _Tiles(NamedTuple):
     stages: int  # stages of the software pipeline
 
 
-_FORWARD = _Tiles(128, 64, warps=8, stages=3)
-_BACKWARD = _Tiles(64, 64, warps=4, stages=2)
-_ROW_MULTIPLE = 128  # multiple of all block sizes above
+_MAX_HEAD_DIM = 256  # largest head width for which `_tiles` fit
+_ROW_MULTIPLE = 128  # multiple of all block sizes of `_tiles`
+
+
+def is_supported_width(head_dim: int) -> bool:
+    """Return whether the kernels support the head width: powers of two from 16 to 256."""
+    return is_triton_width(head_dim) and head_dim <= _MAX_HEAD_DIM
+
+
+def _tiles(operand: Array) -> tuple[_Tiles, _Tiles]:
+    """Return the tiles of the forward and of the backward kernels for operands [B, L, H, E].
+
+    All fit the 99 KiB of shared memory of small GPUs, such as those of compute capability 8.9.
+    """
+    itemsize = operand.dtype.itemsize
+    head_bytes = operand.shape[-1] * itemsize
+    if head_bytes <= 256:
+        # Three stages of 256 bytes per head fit 99 KiB in bfloat16, but not in float32.
+        forward = _Tiles(128, 64, warps=8, stages=3 if itemsize == 2 else 2)
+        return forward, _Tiles(64, 64, warps=4, stages=2)
+    if head_bytes <= 512:
+        return _Tiles(64, 64, warps=4, stages=1), _Tiles(32, 32, warps=4, stages=1)
+    return _Tiles(32, 32, warps=4, stages=1), _Tiles(16, 16, warps=4, stages=1)
 
 
 class _Residuals(NamedTuple):
@@ -64,13 +84,13 @@ def attention(q: Array, k: Array, v: Array, ends: Array, *, interpret: bool = Fa
         interpret: run the kernels in Python on any backend, for tests.
 
     Raises:
-        ValueError: the head width is not a power of two, or is below 16.
+        ValueError: the head width is not a power of two, or is below 16 or above 256.
     """
     width = q.shape[-1]
-    if not is_triton_width(width):
+    if not is_supported_width(width):
         raise ValueError(
             f"the GPU kernel does not support the head width {width}, only powers of two from "
-            f"{MIN_TRITON_TILE}: set another policy.attention"
+            f"{MIN_TRITON_TILE} to {_MAX_HEAD_DIM}: set another policy.attention"
         )
     operands = pad_to_block(q, k, v, ends, _ROW_MULTIPLE)
     return _attention(*operands, interpret)[:, : q.shape[1]]
@@ -160,7 +180,7 @@ def _run_forward(
     q: Array, k: Array, v: Array, ends: Array, *, interpret: bool
 ) -> tuple[Array, Array]:
     batch, length, heads, width = q.shape
-    group, tiles = heads // k.shape[2], _FORWARD
+    group, (tiles, _) = heads // k.shape[2], _tiles(q)
     count, order = _list_visible(visible_blocks(ends, tiles.queries, tiles.keys))
     specs = _specs_by_queries(length, width, group, tiles.queries)
     return pl.pallas_call(
@@ -225,7 +245,7 @@ def _forward_kernel(
 @partial(jax.jit, static_argnames="interpret")
 def _run_dq(inputs: BackwardInputs, *, interpret: bool) -> Array:
     batch, length, heads, width = inputs.q.shape
-    group, tiles = heads // inputs.k.shape[2], _BACKWARD
+    group, (_, tiles) = heads // inputs.k.shape[2], _tiles(inputs.q)
     count, order = _list_visible(visible_blocks(inputs.ends, tiles.queries, tiles.keys))
     specs = _specs_by_queries(length, width, group, tiles.queries)
     return pl.pallas_call(
@@ -274,7 +294,7 @@ def _dq_kernel(
 def _run_dkv(inputs: BackwardInputs, *, interpret: bool) -> tuple[Array, Array]:
     """Run a program per block of keys that loops over its visible queries, head after head."""
     batch, length, heads, width = inputs.q.shape
-    kv_heads, tiles = inputs.k.shape[2], _BACKWARD
+    kv_heads, (_, tiles) = inputs.k.shape[2], _tiles(inputs.q)
     group = heads // kv_heads
     is_visible = visible_blocks(inputs.ends, tiles.queries, tiles.keys)
     # Transposed: for each block of keys, the blocks of queries that attend to it.

@@ -40,7 +40,7 @@ function readIndex(data) {
   index.tasks = data.tasks;
   index.findings = data.findings; // description by finding
   const counts = new Map(data.logs.map((log) => [log, 0]));
-  index.episodes = data.episodes.map((entry) => {
+  const episodes = data.episodes.map((entry) => {
     const log = data.logs[entry.log];
     const episode = { ...entry, log, task: data.tasks[entry.task], turns: entry.trace.length };
     episode.id = `${log.id}/${counts.get(log)}`;
@@ -49,7 +49,16 @@ function readIndex(data) {
     index.byId.set(episode.id, episode);
     return episode;
   });
+  index.episodes = withoutSuperseded(episodes);
   pairEvaluations();
+}
+
+// Episodes without those whose attempt ran again after an infrastructure fault. Links to these
+// remain valid.
+function withoutSuperseded(episodes) {
+  const key = (episode) => `${episode.groupKey} ${episode.attempt}`;
+  const last = new Map(episodes.map((episode) => [key(episode), episode]));
+  return episodes.filter((episode) => episode.outcome !== "INFRA" || last.get(key(episode)) === episode);
 }
 
 // Pair the first attempt at each evaluated task with that of the previous evaluation, as the

@@ -29,8 +29,7 @@ class Pane {
   header() {
     const { log, outcome, reward, turns, tokens, seconds: duration } = this.episode;
     const members = groupMembers(this.episode);
-    const position = members.length > 1
-      && h("small", {}, ` ${members.indexOf(this.episode) + 1} of ${members.length}`);
+    const position = members.length > 1 && h("small", {}, ` attempt ${this.episode.attempt + 1}`);
     // The outcome already shows a truncation.
     const others = this.episode.findings.filter((finding) => finding !== OUTCOMES[outcome].name);
     const findings = others.map((finding) =>
@@ -184,10 +183,9 @@ function comparisons(state, episode) {
 
 function comparison(state, episode, other) {
   const isSelected = state.with === other.id;
-  const members = groupMembers(other);
-  const position = members.indexOf(other) + 1;
-  const suffix = members.length > 1 ? ` ${position}` : "";
-  const name = other.log === episode.log ? `attempt ${position}` : other.log.name + suffix;
+  const attempt = other.attempt + 1;
+  const suffix = groupMembers(other).length > 1 ? ` ${attempt}` : "";
+  const name = other.log === episode.log ? `attempt ${attempt}` : other.log.name + suffix;
   const href = toHash({ ...state, with: isSelected ? undefined : other.id, turn2: undefined });
   return h("a", { class: "chip", href, "aria-current": isSelected ? "true" : undefined },
     outcomeSign(other.outcome), name, " ",

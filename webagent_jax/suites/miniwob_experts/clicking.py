@@ -166,15 +166,25 @@ def tic_tac_toe(intent: str, page: Observation) -> Expert:
 
 
 def _choose_cell(marks: Sequence[str]) -> tuple[int, str]:
-    """Return the free cell that wins, else one that prevents a loss, else a central one; why."""
+    """Return the free cell that wins, else one that prevents a loss, else the best one; why."""
     for mark in ("mark-x", "mark-o"):
         for row in _ROWS:
             free = [cell for cell in row if not marks[cell]]
             if len(free) == 1 and sum(marks[cell] == mark for cell in row) == 2:
                 taken = " and ".join(str(cell + 1) for cell in row if cell != free[0])
                 return free[0], f"{mark} at {taken}, {free[0] + 1} is free"
-    cell = next(cell for cell in (4, 0, 2, 6, 8, 1, 3, 5, 7) if not marks[cell])
-    return cell, f"no two in a row, {cell + 1} is free"
+
+    def chances(cell: int) -> tuple[int, int]:
+        """Return the number of rows of the cell that can still win: begun ones, and all."""
+        rows = [[marks[other] for other in row] for row in _ROWS if cell in row]
+        winnable = [row for row in rows if "mark-o" not in row]
+        return sum("mark-x" in row for row in winnable), len(winnable)
+
+    # Corners are first, because the first of several best cells is chosen.
+    cell = max((cell for cell in (0, 2, 6, 8, 4, 1, 3, 5, 7) if not marks[cell]), key=chances)
+    num_begun, num_rows = chances(cell)
+    rows = f"{num_rows} {'row' if num_rows == 1 else 'rows'} without mark-o"
+    return cell, f"no two in a row, {cell + 1} is in {rows}, {num_begun} with mark-x"
 
 
 def generate_number(intent: str, page: Observation) -> Expert:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from webagent_jax.suites.miniwob_experts.helpers import (
     all_of,
@@ -52,17 +52,35 @@ def email_inbox_forward_nl(intent: str, page: Observation) -> Expert:
 def email_inbox_turk(intent: str, page: Observation) -> Expert:
     """Locate Ada's email and forward it to Bea (in 400 wordings; or reply, delete, important)."""
     senders = {e.name.split(" ")[0] for e in page.elements.values() if e.kind == "item"}
-    names = [word for word in re.findall(r"[A-Z][\w-]*", intent) if word in senders]
+    names = _turk_names(intent, senders)
     sender = _turk_sender(intent, names)
     page = yield click_on(page, _find_mail(page, sender), text=sender)
-    if quotations(intent):
-        yield from _reply(page, quotations(intent)[0])
+    # A sender may have a name such as Star.
+    request = intent.replace(sender, "")
+    # One wording has more quotation marks: ""Hello" ".
+    if text := re.search(r'"([^"]+)"', intent):
+        yield from _reply(page, text[1])
     elif receivers := [name for name in names if name != sender]:
         yield from _forward(page, receivers[0])
-    elif re.search(r"imi?por|[Ss]tar |[Ff]lag ", intent):
+    elif re.search(r"(?i)imi?por|mark |star\b|flag ", request) and "elete" not in request:
         yield click(page, "star")
     else:
         yield click(page, "trash")
+
+
+def _turk_names(intent: str, senders: Collection[str]) -> list[str]:
+    """Return the senders that an intent names, in order.
+
+    In some wordings a letter or a word is attached to the name: "find Adas email", "AnswerAda's
+    email".
+    """
+    names = []
+    longest_first = sorted(senders, key=len, reverse=True)
+    for word in re.findall(r"[A-Z][\w-]*", intent):
+        endings = (name for name in longest_first if word.endswith(name))
+        forms = (word, word.removesuffix("s"), *endings)
+        names += [form for form in forms if form in senders][:1]
+    return names
 
 
 def _turk_sender(intent: str, names: Sequence[str]) -> str:

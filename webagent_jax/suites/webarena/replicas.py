@@ -6,13 +6,18 @@ the other. Every site serves episodes in the order of their requests, which prev
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
-from webagent_jax.suites.webarena.sites import Addresses
+from webagent_jax.config import ConfigError, WebArenaConfig
+from webagent_jax.suites import task_file
+from webagent_jax.suites.webarena.catalog import ACCOUNT_SITES, Catalog, modified_sites
+from webagent_jax.suites.webarena.sites import Addresses, ResetHook
 from webagent_jax.types import InfraError
 
 
@@ -249,6 +254,64 @@ class ReplicaPool:
             f"no free replica of {sites} within {self._timeout:g} s: add replicas, "
             "lower rollout.max_concurrent_episodes or raise suite.webarena.replica_timeout"
         )
+
+
+def exclusive_resources(
+    config: WebArenaConfig, tasks: Catalog, addresses: Addresses
+) -> tuple[str, ...]:
+    """Return the replicas that training needs for itself, and the addresses of their resets.
+
+    Without resets these are the replicas of sites that training tasks may modify. With resets they
+    are those of all sites that a reset restores: each replica is reset before its first episode.
+    """
+    train_tasks = tasks.splits.get("train", {}).values()
+    sites = {
+        site
+        for task in train_tasks
+        for site in (task.sites if config.reset_url else modified_sites(task))
+        if _is_resettable(site)
+    }
+    replicas = [(site, address) for site in sorted(sites) for address in addresses[site]]
+    names = [f"{site} at {address}{_local_suffix(address)}" for site, address in replicas]
+    if config.reset_url:
+        # One reset may restore the replicas of several processes.
+        url_of = ResetHook(config.reset_url, config.reset_timeout).url_of
+        urls = [url_of(site, address) for site, address in replicas]
+        names += dict.fromkeys(f"the reset {url}{_local_suffix(url)}" for url in urls)
+    return tuple(names)
+
+
+def check_disjoint(resources: Sequence[Sequence[str]]) -> None:
+    """Check that the processes of a job share no replica, because each has its own locks.
+
+    Args:
+        resources: `exclusive_resources` of each process.
+
+    Raises:
+        ConfigError: two processes share one; the message names it.
+    """
+    owners: dict[str, int] = {}
+    for process, names in enumerate(resources):
+        for name in names:
+            owner = owners.setdefault(name, process)
+            if owner != process:
+                raise ConfigError(
+                    f"processes {owner} and {process} share {name}: tasks or resets of one would "
+                    "change the site under the episodes of the other. Set other site addresses "
+                    "in the environment of each process (docs/multi_process.md)"
+                )
+
+
+def _is_resettable(site: str) -> bool:
+    """Return whether a reset restores a site: one with an account, or a site of your own."""
+    return site in ACCOUNT_SITES or site not in task_file.SITES
+
+
+def _local_suffix(url: str) -> str:
+    """Return the name of this machine for a loopback address, which each machine has; else ""."""
+    host = urlsplit(url).hostname or ""
+    is_local = host in ("127.0.0.1", "::1") or f".{host}".endswith(".localhost")
+    return f" of {socket.gethostname()}" if is_local else ""
 
 
 def _group_by_reset(
