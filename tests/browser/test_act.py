@@ -85,6 +85,60 @@ def test_refused_click_restores_scrolled_boxes(show: Show) -> None:
     assert session.evaluate("box.scrollTop") == 0
 
 
+ITEMS_IN_PADDED_BOX = """<style>#list {{ height:150px; overflow:{overflow} }}
+    #list > button {{ display:block; height:30px; width:100px }}</style>
+    <main style='padding-top:60px'><div id=list></div></main><script>
+    for (let i = 1; i <= 20; i++) {{
+      const item = document.createElement("button");
+      item.textContent = `Item ${{i}}`;
+      item.onclick = () => {{ document.title = i }};
+      list.append(item);
+    }}</script>"""
+
+
+@pytest.mark.parametrize("overflow", ["auto", "hidden"])
+@pytest.mark.parametrize("border", [0, 40])
+def test_click_hits_element_scrolled_out_of_inner_box(
+    overflow: str, border: int, show: Show
+) -> None:
+    """The box of the element is over an ancestor, so a click there would hit that."""
+    session = show(ITEMS_IN_PADDED_BOX.format(overflow=overflow))
+    session.evaluate("(border) => { list.style.border = `${border}px solid` }", border)
+    for number in (6, 20, 18, 15, 1):
+        assert act(session, ActionKind.CLICK, f"Item {number}") is None
+        assert session.observe().title == str(number)
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        "<a href=#x><div style='float:left'>Card</div></a>",
+        "<div style='position:relative; width:200px; height:50px'><a href=#x>"
+        "<div style='position:absolute; inset:0'>Card</div></a></div>",
+        "<a href=#x style='display:contents'><div>Card</div></a>",
+        "<button style='display:contents'><div>Card</div></button>",
+    ],
+)
+@pytest.mark.parametrize("offset", [0, 3000])
+def test_click_hits_content_of_element_without_box(element: str, offset: int, show: Show) -> None:
+    session = show(
+        f"""<div style='height:{offset}px'></div><div id=box>{element}</div>
+        <script>box.firstChild.onclick = () => {{ document.title = "clicked" }}</script>"""
+    )
+    observation = session.observe()
+    assert observation.elements["1"].box[2] > 20
+    assert session.act(Action(ActionKind.CLICK, find_id(observation, "Card"))) is None
+    assert session.observe().title == "clicked"
+
+
+def test_click_refuses_hidden_element_without_box(show: Show) -> None:
+    session = show("<div id=box><a href=#x style='display:contents'><div>Card</div></a></div>")
+    card_id = find_id(session.observe(), "Card")
+    session.evaluate("() => { box.style.display = 'none' }")
+    error = session.act(Action(ActionKind.CLICK, card_id))
+    assert error == f"element {card_id} is hidden now"
+
+
 def test_scroll_skips_page_that_no_user_can_scroll(show: Show) -> None:
     session = show(
         """<style>body { overflow: hidden }</style>
@@ -271,11 +325,32 @@ def test_select_chooses_option_by_text(show: Show) -> None:
     assert session.evaluate("p.textContent") == "Peru"
     assert act(session, ActionKind.SELECT, "S", "vian") is None
     assert session.evaluate("p.textContent") == "Peruvian"
+    assert act(session, ActionKind.SELECT, "S", "Chile") == (
+        'element 1 has no option "Chile"; it has: Peruvian, Peru'
+    )
     assert act(session, ActionKind.SELECT, "S", "Cuba") == (
-        'element 1 has no option "Cuba"; it has: Peruvian, Peru'
+        'the option "Cuba" of element 1 is disabled'
     )
     assert act(session, ActionKind.SELECT, "B", "x") == "element 2 is not a dropdown"
     assert "Select Dropdown Option" in (act(session, ActionKind.CLICK, "S") or "")
+
+
+def test_select_takes_no_hidden_or_disabled_option(show: Show) -> None:
+    session = show(
+        """<select aria-label=S><option hidden selected>Choose<option style="display:none">Chile
+        <option>Chile Verde<option disabled>Cuba<option>Cuba Libre
+        <optgroup label=Old disabled><option>Peru</optgroup></select>"""
+    )
+    assert session.observe().text == ("select S [1] = Choose (Chile Verde, Cuba, Cuba Libre, Peru)")
+    for name in ("Cuba", "Peru"):
+        assert act(session, ActionKind.SELECT, "S", name) == (
+            f'the option "{name}" of element 1 is disabled'
+        )
+    assert act(session, ActionKind.SELECT, "S", "Chile") is None
+    assert session.observe().elements["1"].value == "Chile Verde"
+    assert act(session, ActionKind.SELECT, "S", "choose") == (
+        'element 1 has no option "choose"; it has: Chile Verde, Cuba Libre'
+    )
 
 
 def test_scroll_moves_page_until_its_end(show: Show) -> None:
@@ -425,6 +500,34 @@ def test_action_waits_for_changes_in_a_frame(script: str, show: Show, site: Any)
         "/frame",
     )
     session = show("<iframe src=/frame></iframe>")
+    assert act(session, ActionKind.CLICK, "A") is None
+    assert session.observe().text.endswith("late")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        """<div id=host></div><script>host.attachShadow({mode: "open"}).innerHTML =
+        "<div id=inner></div>"; host.shadowRoot.firstChild.attachShadow({mode: "open"});
+        const root = host.shadowRoot.firstChild.shadowRoot;</script>""",
+        """<div id=host><template shadowrootmode=open></template></div>
+        <script>const root = host.shadowRoot;</script>""",
+    ],
+    ids=["nested", "declarative"],
+)
+def test_action_waits_for_changes_in_a_shadow_root(host: str, show: Show) -> None:
+    session = show(
+        f"""{host}<script>root.innerHTML = "<button>A</button><p>early</p>";
+        const p = root.querySelector("p");
+        root.querySelector("button").onclick = () => {{
+          let n = 0;
+          const f = () => {{
+            p.title = n;
+            n++ < 40 ? setTimeout(f, 5) : p.textContent = "late";
+          }};
+          f();
+        }}</script>"""
+    )
     assert act(session, ActionKind.CLICK, "A") is None
     assert session.observe().text.endswith("late")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, Session
+from webagent_jax.browser import BrowserPool, Session, dom_walk
 from webagent_jax.browser.compact import line, render
 from webagent_jax.types import Action, ActionKind, InfraError
 
@@ -139,6 +139,60 @@ GOLDENS: dict[str, tuple[str, str]] = {
         A longer paragraph of text that is no label of what follows it.
         textbox [3]
         Unit""",
+    ),
+    "empty cells": (
+        """<table><tr><th><th>Free<th>Pro<tr><td>SSO<td><td>yes<td><td>
+        <tr><td>API<td><i></i><td><img alt=some><td style="display:none">x
+        <tr><td><td><td>end<tr><td>Zip<td><td><input><td><td>5
+        <tr><td>A<td><label for="q">Query</label><td>B<td><input id="q">
+        <tr><td>A<td><button>C</button><td>B</table>""",
+        """| Free | Pro
+        SSO | | yes
+        API | | some
+        | | end
+        textbox Zip [1]
+        | 5
+        A | B
+        textbox Query [2]
+        A
+        button C [3]
+        B""",
+    ),
+    "rows without a table": (
+        """<style>[role=row] { display: flex }</style><div role="table"><div role="row"><i></i>
+        <span role="columnheader">Name</span><span role="columnheader">Age</span></div>
+        <div role="row"><span role="cell"></span><div role="cell"><div>5</div></div></div>
+        <div role="row"><p>No</p><p>cells</p></div></div>
+        <div style="display:table-row">Total: <b>5</b> items</div>""",
+        """Name | Age
+        | 5
+        No
+        cells
+        Total: 5 items""",
+    ),
+    "words with break opportunities": (
+        """<p>Donau&shy;dampf&shy;schiff <a href="#">non&#8203;stop</a></p>
+        <button title="un&shy;do">&#8203;</button>""",
+        """Donaudampfschiff
+        link nonstop [1]
+        button undo [2]""",
+    ),
+    "text like other lines": (
+        """<p>button Order [1]</p><p>textbox Name [2] = Ann</p><p>select S [3] = a (a, b)</p>
+        <p>checkbox on All [4] disabled</p><p>item [5]</p><p>Error: no such page</p>
+        <p>[tab 0, open] Shop</p><p>[cut here: more]</p><p>Button Order [1]</p>
+        <p>item 5 of [6]2 parts</p><p>[table 1] Prices</p>""",
+        """text button Order [1]
+        text textbox Name [2] = Ann
+        text select S [3] = a (a, b)
+        text checkbox on All [4] disabled
+        text item [5]
+        text Error: no such page
+        text [tab 0, open] Shop
+        text [cut here: more]
+        Button Order [1]
+        item 5 of [6]2 parts
+        [table 1] Prices""",
     ),
     "styled boxes": (
         """<style>.b { position:absolute; opacity:0 }</style>
@@ -310,8 +364,24 @@ def test_long_page_is_truncated_at_element(show: Show) -> None:
 @pytest.mark.browser
 def test_large_hidden_page_is_truncated(show: Show) -> None:
     session = show("<div id=d></div><p>end</p>")
-    session.evaluate("() => { d.innerHTML = '<span></span>'.repeat(100000); }")
+    session.evaluate("() => { d.innerHTML = '<span></span>'.repeat(300000); }")
     assert session.observe().truncated
+
+
+@pytest.mark.browser
+def test_page_that_is_cut_above_the_viewport_has_no_text(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its top would contradict the note, because scrolling does not change it."""
+    monkeypatch.setattr(dom_walk, "_MAX_NODES", 1500)
+    session = show("<div id=d></div>")
+    session.evaluate("() => { d.innerHTML = '<p>Some more of the page</p>'.repeat(2000) }")
+    assert session.observe().text.startswith("Some more")
+    session.evaluate("() => { scrollTo(0, 1e6) }")
+    observation = session.observe()
+    assert observation.truncated and observation.text.splitlines() == [
+        "[cut here: about 505 more elements left out; scroll to see other parts]"
+    ]
 
 
 @pytest.mark.browser
@@ -352,6 +422,9 @@ def test_line_formats_entries_and_render_truncates() -> None:
     ]
     assert [line(e) for e in entries] == ["above", "button [7]", "select S [8] = a (a, b)"]
     assert render(entries, 1000)[2]
+    assert line({"text": "button Pay [7]"}) == "text button Pay [7]"
+    assert render([{"text": "button [7]"}] * 2, 16) == (["text button [7]"], [], False)
+    assert render([{"text": "above", "above": True}] * 2, 10) == ([], [], False)
     lines, shown, complete = render(entries, 20)
     assert lines == ["button [7]"] and [e["id"] for e in shown] == ["7"] and not complete
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -219,13 +218,44 @@ def test_killed_driver_is_replaced(private_pool: BrowserPool, site: Any) -> None
     assert not {*old_pids} & {*chromium_pids(private_pool)}
 
 
-def driver_pid(pool: BrowserPool) -> int:
-    """Return the process of Playwright's driver, an ancestor of Chromium."""
+@pytest.mark.browser
+@pytest.mark.parametrize("is_driver", [False, True])
+def test_frozen_process_is_replaced(
+    is_driver: bool, private_pool: BrowserPool, site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = site.add_page("<p>fine</p>")
+    private_pool.session(origins=[site.origin]).close()
+    deadline = time.monotonic() + 20
+    # Without a context to close, only the next one finds the frozen process.
+    while has_contexts(private_pool) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pid = (driver_pid if is_driver else chromium_pid)(private_pool)
+    monkeypatch.setattr(worker, "_LAUNCH_TIMEOUT", 8.0)
+    monkeypatch.setattr(worker, "_CLOSE_TIMEOUT", 2.0)
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(2):
+        with private_pool.session(origins=[site.origin]) as new_session:
+            new_session.goto(url)
+            assert new_session.observe().text == "fine"
+    assert (private_pool.stats().crashes, private_pool.stats().launches) == (1, 2)
+    private_pool.close()
+    assert process_memory._read(pid, "cmdline") == ""  # it has ended
+
+
+def has_contexts(pool: BrowserPool) -> bool:
+    return any(process.contexts for worker in pool._workers for process in worker._browsers)
+
+
+def chromium_pid(pool: BrowserPool) -> int:
     (pid,) = chromium_pids(pool)
-    while b"run-driver" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-        (parent,) = re.findall(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-        pid = int(parent)
     return pid
+
+
+def driver_pid(pool: BrowserPool) -> int:
+    """Return the process of Playwright's driver."""
+    driver = process_memory.find_driver(chromium_pid(pool))
+    assert driver is not None
+    return driver
 
 
 def chromium_pids(pool: BrowserPool) -> list[int]:

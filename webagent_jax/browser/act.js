@@ -18,7 +18,7 @@ const describe = (element) => {
 
 /** Returns the element's box in the top viewport; it adds the offsets of same-origin frames. */
 function boxOf(element) {
-  const rect = element.getBoundingClientRect();
+  const rect = boundsOf(element);
   let { x, y } = rect;
   for (let view = element.ownerDocument.defaultView; view?.frameElement; view = view.parent) {
     const frame = view.frameElement;
@@ -72,9 +72,21 @@ function isDrawing(element, hit) {
     isOwn(box, hit)
   );
 }
-const isTolerated = (element, hit) =>
+/** Returns whether a box between the element and `outer`, which contains it, cuts off the point. */
+function isCutOff(element, outer, { x, y }) {
+  for (let box = scrollParent(element); box; box = scrollParent(box)) {
+    if (box !== outer && isInside(box, outer)) return false;
+    if (isClobbered(box)) continue;
+    const { overflow, display } = getComputedStyle(box);
+    if (overflow === "visible" || display === "inline") continue;
+    const { left, top, right, bottom } = contentBox(box);
+    if (x < left || x >= right || y < top || y >= bottom) return true;
+  }
+  return false;
+}
+const isTolerated = (element, { hit, ...point }) =>
   hit !== null &&
-  (isInside(hit, element) ||
+  ((isInside(hit, element) && !isCutOff(element, hit, point)) ||
     isDrawing(element, hit) ||
     Array.from(element.labels ?? []).some((label) => isInside(label, hit))) &&
   hit !== bodyOf(element.ownerDocument) &&
@@ -87,8 +99,7 @@ const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 function hittingPoint(element) {
   const view = element.ownerDocument.defaultView;
   const isInViewport = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
-  const boxes = element.tagName === "AREA" ? [areaRect(element)] : [...element.getClientRects()];
-  const rects = boxes.filter((r) => r.width > 0 && r.height > 0);
+  const rects = element.tagName === "AREA" ? [areaRect(element)].filter(hasArea) : rectsOf(element);
   let coveredPoint = null;
   let sharedPoint = null; // point that hits a listed descendant of the element, such as a button
   // A link over several lines has a box per line; the number of hit tests is bounded.
@@ -109,7 +120,7 @@ function hittingPoint(element) {
   }
   // Without a point of its own: a point on listed content, then one that hits a parent or a label.
   if (sharedPoint) return sharedPoint;
-  if (coveredPoint && isTolerated(element, coveredPoint.hit)) return coveredPoint;
+  if (coveredPoint && isTolerated(element, coveredPoint)) return coveredPoint;
   return { hit: coveredPoint?.hit ?? null, none: true, isCovered: coveredPoint !== null };
 }
 
@@ -118,14 +129,13 @@ function locate(id) {
   const { element, error } = find(id);
   if (error) return { error };
   const target = element.tagName === "AREA" ? pictureOf(element) : element;
-  if (!target?.checkVisibility({ visibilityProperty: true }))
-    return { error: `element ${id} is hidden now` };
+  if (!target || !isDrawn(target)) return { error: `element ${id} is hidden now` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   // The viewport of a frame may be outside that of the page, so elements in frames always scroll.
   const inFrame = element.ownerDocument !== document;
   let point = inFrame ? { none: true } : hittingPoint(element);
   if (point.none) {
-    reveal(target);
+    reveal(target, { rectOf: () => boundsOf(target) });
     point = hittingPoint(element);
   }
   if (point.none) {
@@ -139,7 +149,7 @@ function locate(id) {
     return { error: `element ${id} is covered by ${describe(point.hit)}` };
   if (point.none) return { error: `element ${id} is outside the visible part of the page` };
   // The point is relative to the frame of the element, the result to the top viewport.
-  const origin = element.getBoundingClientRect();
+  const origin = boundsOf(element);
   const box = boxOf(element);
   return {
     x: point.x - origin.x + box.x,
@@ -284,16 +294,20 @@ function choose(id, optionText) {
   if (error) return { error };
   if (element.tagName !== "SELECT") return { error: `element ${id} is not a dropdown` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
-  const options = [...element.options].filter((option) => !option.disabled);
+  const visibleOptions = optionsOf(element);
+  const enabledOptions = visibleOptions.filter((option) => !isDisabled(option));
+  const options = [...enabledOptions, ...visibleOptions]; // an enabled one has priority
   const goal = squeeze(optionText).toLowerCase();
   const label = (option) => squeeze(option.label).toLowerCase();
   const option =
     // An exact label has priority, because it may be part of another label.
     options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
   if (!option) {
-    const names = shorten(options.map((o) => squeeze(o.label)).join(", "));
+    const names = shorten(enabledOptions.map((o) => squeeze(o.label)).join(", "));
     return { error: `element ${id} has no option "${optionText}"; it has: ${names}` };
   }
+  if (isDisabled(option))
+    return { error: `the option "${shorten(squeeze(option.label))}" of element ${id} is disabled` };
   // A widget may draw a hidden dropdown, which cannot have the focus.
   if (!takesFocus(element) && element.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} takes no keys` };

@@ -41,7 +41,7 @@ class CompactWalk extends TextWalk {
     if (this.hasStopped) return;
     if (node.nodeType === Node.TEXT_NODE) {
       if (context.isVisible && !this.used.has(node))
-        this.addText(node.data.replace(/[\s\u200b\u00ad]+/g, " "), node, context.rect.bottom);
+        this.addText(withoutBreaks(node.data), node, context.rect.bottom);
     } else if (isClobbered(node)) this.fieldsOf(node, context);
     else if (node.nodeType === Node.ELEMENT_NODE) this.element(node, context);
   }
@@ -64,8 +64,9 @@ class CompactWalk extends TextWalk {
       return;
     if (element.tagName === "AREA") return this.area(element);
     const style = getComputedStyle(element);
-    const rect = element.getBoundingClientRect();
-    if (isHidden(element, style, rect)) return;
+    const ownRect = element.getBoundingClientRect();
+    if (isHidden(element, style, ownRect)) return;
+    const rect = style.display === "contents" ? boundsOf(element) : ownRect;
     const isVisible = style.visibility === "visible";
     const context = {
       depth: parent.depth + 1,
@@ -89,7 +90,7 @@ class CompactWalk extends TextWalk {
       return this.field(element, kind, rect);
     if (kind) return this.clickable({ element, kind, isListener, style, rect, context });
     if (element.ownerSVGElement && this.shape(element, style, context)) return;
-    if (style.display === "table-row") return this.row(element, context);
+    if (isRow(element, style)) return this.row(element, context);
     if (element.tagName === "IMG") this.addText(` ${squeeze(element.alt)} `, element, rect.bottom);
     if (element.tagName === "svg")
       context.drawing = rect.width >= 48 && rect.height >= 48 ? { shapes: 0 } : null;
@@ -134,13 +135,19 @@ class CompactWalk extends TextWalk {
 
   row(element, context) {
     this.flush();
-    for (const cell of element.children) {
-      this.cellBorder = true;
+    const children = Array.from(nodesIn(element)).filter((n) => n.nodeType === Node.ELEMENT_NODE);
+    const hasRoles = children.some(hasCellRole);
+    for (const child of children) {
+      const isCell = !hasRoles || hasCellRole(child);
+      if (isCell) this.cellBorder = true;
       // Blocks in a small cell only separate words, so that the row stays one line.
-      const isSimple = cell.getElementsByTagName("*").length <= 8;
+      const isSimple = child.getElementsByTagName("*").length <= 8;
+      const oldNumContents = this.numContents;
       this.inlineDepth += isSimple ? 1 : 0;
-      this.node(cell, context);
+      this.node(child, context);
       this.inlineDepth -= isSimple ? 1 : 0;
+      const isEmpty = this.numContents === oldNumContents;
+      if (isEmpty && isCell && getComputedStyle(child).display !== "none") this.numEmptyCells += 1;
     }
     this.flush();
   }
@@ -326,6 +333,17 @@ class CompactWalk extends TextWalk {
       (isTooLong ? innerEntries : actionable).forEach((entry) => this.push(entry));
     } else innerEntries.forEach((entry) => this.push(entry));
   }
+}
+
+const CELL_ROLES = new Set(["cell", "gridcell", "columnheader", "rowheader"]);
+const hasCellRole = (element) => CELL_ROLES.has(element.role);
+
+/** Returns whether the children of the element are the cells of a row. */
+function isRow(element, style) {
+  const isText = (node) => node.nodeType === Node.TEXT_NODE && node.data.trim() !== "";
+  // Text beside cells forms a cell without an element; such a row is read as plain text.
+  if (style.display === "table-row") return !Array.from(nodesIn(element)).some(isText);
+  return element.role === "row" && Array.from(element.children).some(hasCellRole);
 }
 
 /** Returns whether the element is a target itself and not only a listener for its content. */

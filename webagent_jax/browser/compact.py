@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from webagent_jax.browser.dom_walk import Entry
+
+# Text of a page that reads like a line of another meaning: an element, an error, a tab, the note of
+# a cut page.
+_FORGED_LINE = re.compile(
+    r"(button|link|textbox|checkbox|radio|select|option|tab|slider|item)( .*)? \[\d+\]"
+    r"(( =| \(| disabled| pressed).*)?"
+    r"|Error: .*|\[tab \d+(, open)?\].*|\[cut here: .*"
+)
 
 
 def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:
@@ -19,7 +28,8 @@ def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry
     start = 0
     if sum(len(text) + 1 for text in lines) > budget:
         # The part that the agent can see matters most; scrolling changes which part is shown.
-        start = next((i for i, entry in enumerate(entries) if not entry.get("above")), 0)
+        in_view = (i for i, entry in enumerate(entries) if not entry.get("above"))
+        start = next(in_view, len(lines))
     end, size = start, 0
     while end < len(lines) and size + len(lines[end]) + 1 <= budget:
         size += len(lines[end]) + 1
@@ -29,13 +39,14 @@ def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry
 
 
 def line(entry: Entry) -> str:
-    """Return one line of the `compact` format.
+    """Return one line of the `compact` format. A mark precedes text that reads like another line.
 
     The id follows the name. A small model learns to copy a name and the id after it far more easily
     than to look back from the name to an id before it.
     """
     if "text" in entry:
-        return str(entry["text"])
+        text = str(entry["text"])
+        return f"text {text}" if _FORGED_LINE.fullmatch(text) else text
     kind, name, value = entry["kind"], entry["name"], entry.get("value", "")
     words = [kind]
     if kind in ("checkbox", "radio"):

@@ -6,7 +6,9 @@ const OPTIONS_LIMIT = 100; // options of a select that are listed
 
 // --- text and names -----------------------------------------------------------------------------
 
-const squeeze = (text) => text.replace(/[\s\u200b\u00ad]+/g, " ").trim();
+/** Removes invisible break opportunities within words, and replaces white space by one space. */
+const withoutBreaks = (text) => text.replace(/[\u200b\u00ad]+/g, "").replace(/\s+/g, " ");
+const squeeze = (text) => withoutBreaks(text).trim();
 /** Returns the first `limit` UTF-16 units, without a split surrogate pair at the end. */
 const firstOf = (text, limit) => text.slice(0, limit).replace(/[\ud800-\udbff]$/, "");
 const shorten = (text) =>
@@ -190,6 +192,13 @@ function kindOf(element, style, parentCursor) {
 const textIn = (element) =>
   typeof element.value === "string" ? element.value : (element.textContent ?? "");
 
+/** Returns the options of a dropdown that a user can see. */
+const optionsOf = (element) => {
+  const isShown = (node) => getComputedStyle(node).display !== "none";
+  const isGroupShown = ({ parentElement: group }) => group === element || isShown(group);
+  return Array.from(element.options).filter((option) => isShown(option) && isGroupShown(option));
+};
+
 function stateOf(element, kind) {
   if (kind === "checkbox" || kind === "radio") {
     const isOn = element.checked ?? element.getAttribute("aria-checked") === "true";
@@ -197,7 +206,7 @@ function stateOf(element, kind) {
   }
   if (kind === "select") {
     const name = (option) => squeeze(option.label);
-    const options = Array.from(element.options);
+    const options = optionsOf(element);
     const names = options.slice(0, OPTIONS_LIMIT).map(name);
     if (options.length > OPTIONS_LIMIT) names.push(`… ${options.length - OPTIONS_LIMIT} more`);
     return { value: Array.from(element.selectedOptions, name).join(", "), options: names };

@@ -11,7 +11,7 @@ from webagent_jax.browser import frames, injected
 from webagent_jax.config import BrowserConfig
 
 NO_PAGE = "chrome-error:"  # start of the address of a page that did not load
-_MAX_NODES = 20_000  # elements per observation
+_MAX_NODES = 200_000  # elements per observation
 # A generous limit, because observations must not depend on the load of the machine.
 _MAX_MS = 3000
 

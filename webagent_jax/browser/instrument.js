@@ -160,6 +160,18 @@ function documentsIn(page) {
   return [page, ...inner.filter(Boolean).flatMap(documentsIn)];
 }
 
+/** Returns a document or shadow root, and the open shadow roots in it, nested ones too. */
+function rootsIn(root) {
+  const roots = [root];
+  // Faster than a list of all elements.
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT);
+  while (walker.nextNode()) {
+    const { shadowRoot } = walker.currentNode;
+    if (shadowRoot) roots.push(...rootsIn(shadowRoot));
+  }
+  return roots;
+}
+
 let isUnsettled = false; // after one timeout, changes of the document are not waited for again
 
 /**
@@ -172,7 +184,7 @@ function quiet(quietMs, limit) {
   let lastChange = startTime;
   const observer = new MutationObserver(() => (lastChange = performance.now()));
   const changes = { subtree: true, childList: true, attributes: true, characterData: true };
-  for (const page of documentsIn(document)) observer.observe(page, changes);
+  for (const root of documentsIn(document).flatMap(rootsIn)) observer.observe(root, changes);
   // A frame may have loaded another document since, so its scripts are looked up at each check.
   const scripts = () =>
     documentsIn(document).flatMap((page) => page.defaultView?.__webagent ?? []);

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
+_CHROMIUM_ARGUMENT = "--webagent-instance="
+_DRIVER_ARGUMENT = "run-driver"
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -22,6 +24,12 @@ def find_process(mark: str) -> int | None:
     # A child that Chromium has forked has the arguments of its parent until it calls exec.
     pids = {pid for pid, line in lines.items() if lines.get(_parent(pid)) != line}
     return next(iter(pids - {_parent(pid) for pid in pids}), None)
+
+
+def find_driver(chromium_pid: int) -> int | None:
+    """Return the id of the Playwright driver that started a Chromium; None without /proc."""
+    ancestors = _ancestors(chromium_pid)
+    return next((pid for pid in ancestors if _DRIVER_ARGUMENT in _read(pid, "cmdline")), None)
 
 
 def tree_rss_mib(root_pid: int) -> float:
@@ -60,9 +68,10 @@ def kill_renderers_above(limit_mib: float, root_pid: int) -> None:
 
 
 def kill(pid: int) -> None:
-    """Kill a Chromium if it still runs; its child processes end with it."""
-    # The system may have given the id to another process; the argument identifies our Chromium.
-    if "--webagent-instance=" in _read(pid, "cmdline"):
+    """Kill a Chromium or a driver if it still runs; child processes of a Chromium end with it."""
+    # The system may have given the id to another process; the argument identifies our processes.
+    command = _read(pid, "cmdline")
+    if _CHROMIUM_ARGUMENT in command or _DRIVER_ARGUMENT in command:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

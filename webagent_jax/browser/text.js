@@ -10,12 +10,21 @@ class TextWalk extends Walk {
     this.ignoreTextDepth = 0; // above 0: text is ignored
     this.inlineDepth = 0; // above 0: block borders only separate words, as in a table row
     this.cellBorder = false;
+    this.numEmptyCells = 0; // cells of the row without content since its last content
+    this.numContents = 0; // texts and entries, to find cells without any
   }
 
   addText(text, node, top) {
+    if (text.trim()) this.numContents += 1;
     if (this.ignoreTextDepth || !text) return;
-    if (this.cellBorder && this.buffer.trim() && text.trim()) this.buffer += " | ";
-    if (text.trim()) this.cellBorder = false;
+    if (text.trim()) {
+      // An empty cell keeps its column.
+      const hasText = this.buffer.trim() !== "";
+      this.buffer += (hasText ? " |" : "| ").repeat(this.numEmptyCells);
+      if (this.cellBorder && hasText) this.buffer += " | ";
+      this.cellBorder = false;
+      this.numEmptyCells = 0;
+    }
     this.buffer += text;
     if (node && text.trim()) this.lastText = node;
     if (top !== undefined) this.top = top;
@@ -25,6 +34,7 @@ class TextWalk extends Walk {
     const content = squeeze(this.buffer);
     this.buffer = "";
     this.cellBorder = false;
+    this.numEmptyCells = 0;
     const numOmitted = content.length - TEXT_LIMIT;
     const text =
       numOmitted > 0
@@ -40,6 +50,7 @@ class TextWalk extends Walk {
 
   push(entry) {
     this.entries.push(entry);
+    this.numContents += 1;
     // A page that does not fit starts at the upper border of the viewport.
     if (!entry.above) this.countChars(lengthOf(entry));
   }

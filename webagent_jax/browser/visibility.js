@@ -46,6 +46,33 @@ const isClobbered = (node) =>
     ({ name, id }) => REQUIRED_PROPERTIES.has(name) || REQUIRED_PROPERTIES.has(id),
   );
 
+const hasArea = ({ width, height }) => width * height > 0;
+
+/** Returns a range over the content of an element. */
+function contentRange(element) {
+  const range = element.ownerDocument.createRange();
+  range.selectNodeContents(element);
+  return range;
+}
+
+/**
+ * Returns the boxes of an element, one per line. If it has none of its own, returns those of its
+ * content: the content floats or is positioned, or the element has `display: contents`.
+ */
+function rectsOf(element) {
+  const rects = Array.from(element.getClientRects()).filter(hasArea);
+  if (rects.length > 0) return rects;
+  return Array.from(contentRange(element).getClientRects()).filter(hasArea);
+}
+
+/** Returns the box around `rectsOf`. */
+function boundsOf(element) {
+  const rect = element.getBoundingClientRect();
+  if (hasArea(rect)) return rect;
+  const contentRect = contentRange(element).getBoundingClientRect();
+  return hasArea(contentRect) ? contentRect : rect;
+}
+
 /** Returns the nearest box that moves the element when it scrolls; null for a fixed element. */
 function scrollParent(element) {
   const { position } = getComputedStyle(element);
@@ -153,6 +180,12 @@ const isOverDrawing = (element, style, rect) =>
   style.pointerEvents !== "none" &&
   Math.min(rect.width, rect.height) > 1;
 
+/** Returns whether the element is drawn; one with `display: contents` has only content to draw. */
+const isDrawn = (element) =>
+  getComputedStyle(element).display === "contents"
+    ? rectsOf(element).length > 0
+    : element.checkVisibility({ visibilityProperty: true });
+
 /** Returns whether the element and all its content are hidden. */
 function isHidden(element, style, rect) {
   if (element.hidden || style.display === "none") return true;
@@ -172,7 +205,7 @@ function isHidden(element, style, rect) {
 
 /** Returns whether the element has a box to click, or is a link around a floated image. */
 function hasBox(element, style, rect) {
-  if (rect.width * rect.height > 0 || style.display === "contents") return true;
+  if (hasArea(rect) || style.display === "contents") return true;
   return element.firstElementChild !== null && ["A", "BUTTON"].includes(element.tagName);
 }
 

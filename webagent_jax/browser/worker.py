@@ -27,7 +27,7 @@ from webagent_jax.types import InfraError
 
 T = TypeVar("T")
 
-_LAUNCH_TIMEOUT = 30.0  # seconds
+_LAUNCH_TIMEOUT = 30.0  # seconds to start a Chromium, or to open a context
 _CLOSE_TIMEOUT = 10.0  # seconds
 _SLACK_SECONDS = 2.0  # extra wait of a thread, so that the loop times out first
 _CONTEXTS_PER_RSS_CHECK = 20
@@ -66,6 +66,7 @@ class BrowserWorker:
         # Held while a Chromium is selected or launched, so that concurrent calls launch only one.
         self._lock = asyncio.Lock()
         self._playwright: Playwright | None = None
+        self._driver_pid: int | None = None  # process of `_playwright`
         self._current: ChromiumProcess | None = None
         self._browsers: set[ChromiumProcess] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -108,9 +109,9 @@ class BrowserWorker:
         Raises:
             InfraError: Chromium does not start or does not open a context.
         """
-        # Two launches with a stop of the driver between them. A canceled launch could leave a
-        # Chromium process that is never closed.
-        timeout = 2 * _LAUNCH_TIMEOUT + _CLOSE_TIMEOUT + self._config.navigation_timeout
+        # Two contexts, and two launches with a stop of the driver between them. A canceled launch
+        # could leave a Chromium process that is never closed.
+        timeout = 4 * (_LAUNCH_TIMEOUT + _SLACK_SECONDS) + _CLOSE_TIMEOUT
         return self.run(lambda: self._open(spec), timeout)
 
     def release(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
@@ -171,14 +172,16 @@ class BrowserWorker:
                 # From now on it may be retired but not stopped.
                 chromium.num_opening_contexts += 1
             try:
-                context = await EpisodeContext.open(chromium.browser, spec, self._config)
+                opening = EpisodeContext.open(chromium.browser, spec, self._config)
+                context = await self._within(_LAUNCH_TIMEOUT, opening)
                 chromium.contexts.add(context)
             except PlaywrightError as error:
                 is_connected = chromium.browser.is_connected()
                 # An error of a Chromium that still runs would occur again.
                 if is_last_try or (is_connected and "closed" not in error.message):
                     raise InfraError(f"no browser context: {error.message}") from error
-                # A killed driver leaves `is_connected` true and reports a closed target.
+                # A killed driver leaves `is_connected` true and reports a closed target. A frozen
+                # driver or Chromium leaves it true as well (`_within`).
                 if is_connected and chromium is self._current:
                     self.crashes += 1
                     self._current = None
@@ -224,6 +227,8 @@ class BrowserWorker:
             except PlaywrightError as error:
                 raise InfraError(f"Chromium does not start: {error.message}") from error
         self.launches += 1
+        if launched.pid is not None:
+            self._driver_pid = process_memory.find_driver(launched.pid)
         if self._memory_guard is None:
             self._memory_guard = self._loop.create_task(self._kill_large_renderers())
         chromium = ChromiumProcess(launched.browser, launched.pid)
@@ -234,7 +239,25 @@ class BrowserWorker:
     async def _start_browser(self) -> LaunchedBrowser:
         if self._playwright is None:
             self._playwright = await async_playwright().start()
-        return await self._launcher.start(self._playwright.chromium, _LAUNCH_TIMEOUT)
+        # The driver ends a launch after its timeout; only a frozen driver does not.
+        starting = self._launcher.start(self._playwright.chromium, _LAUNCH_TIMEOUT)
+        return await self._within(_LAUNCH_TIMEOUT + _SLACK_SECONDS, starting)
+
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`.
+
+        Raises:
+            PlaywrightError: it takes longer than `seconds`, because a process is frozen.
+        """
+        task = self._start_task(work)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+        finally:
+            # Not awaited: a call of a frozen process may not end at its cancellation.
+            task.cancel()
+        if not done:
+            raise PlaywrightError(f"closed: no response in {seconds:g} s")
+        return task.result()
 
     def _on_disconnected(self, chromium: ChromiumProcess) -> None:
         """Handle the end of a Chromium, which is a crash unless it was retired."""
@@ -306,7 +329,10 @@ class BrowserWorker:
         driver, self._playwright = self._playwright, None
         if driver:
             with contextlib.suppress(Exception):  # stopping a dead driver fails
-                await asyncio.wait_for(driver.stop(), _CLOSE_TIMEOUT)
+                await self._within(_CLOSE_TIMEOUT, driver.stop())
+        if self._driver_pid is not None:
+            process_memory.kill(self._driver_pid)  # ends a driver that is frozen
+            self._driver_pid = None
 
     async def _shut_down(self) -> None:
         # 1. End the calls of all sessions, so that no rollout thread waits for its timeout.
