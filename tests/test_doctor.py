@@ -407,6 +407,21 @@ def test_devices_check_reports_insufficient_memory(policy_dir: Path) -> None:
     assert_error(results["engine"], "of params", "lower --config.engine.slots")
 
 
+def test_devices_check_warns_about_memory_of_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices() * 2)
+    model = policy.load_config("webagent-tiny", dtype="bfloat16")
+    # Enough for params in bfloat16 and the cache, but not beside the params in float32.
+    memory = 4 * policy.count_params(model)
+    for num_devices, subjects in ((1, ["loading", "engine"]), (2, ["engine"])):
+        engine = EngineConfig(
+            tensor_parallel_size=num_devices, slots=1, max_model_len=256, kv_cache_mib=1
+        )
+        results = list(devices._check_engine(RunConfig(engine=engine), model, memory))
+        assert [result.subject for result in results] == subjects
+        assert results[0].status is (CheckStatus.WARNING if num_devices == 1 else CheckStatus.OK)
+        assert results[-1].status is CheckStatus.OK
+
+
 # --- endpoints ------------------------------------------------------------------------------------
 
 

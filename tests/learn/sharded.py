@@ -16,8 +16,15 @@ import numpy as np
 
 from tests.learn.tiny import run_step
 from webagent_jax import learn, policy
-from webagent_jax.config import GRPOConfig, OptimizerConfig
+from webagent_jax.config import (
+    EngineConfig,
+    GRPOConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    RunConfig,
+)
 from webagent_jax.policy import lora, sharding
+from webagent_jax.policy.loading import initial_policy
 
 MODEL = policy.ModelConfig(
     vocab_size=64, d_model=32, num_layers=2, num_heads=8, num_kv_heads=2, head_dim=8, d_ff=48
@@ -66,6 +73,7 @@ def main(mesh_names):
         "adapters": compare_adapters(params),
         "decoupled": compare_decoupled(params, reference),
         "copies": compare_copies(params),
+        "loaded": load_for_engine(),
     }
 
 
@@ -140,6 +148,17 @@ def compare_copies(params):
             not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(copies)
         ),
     }
+
+
+def load_for_engine():
+    """Return the devices of a policy without training, and the fraction of it on the first one."""
+    cfg = RunConfig(
+        policy=PolicyConfig(path="webagent-tiny"), engine=EngineConfig(tensor_parallel_size=4)
+    )
+    model, snapshot = initial_policy(cfg)
+    kernel = snapshot.params["layers"]["gate"]["kernel"]
+    fraction = sharding.bytes_per_device(snapshot.params) / policy.weight_bytes(model)
+    return {"num_devices": len(kernel.sharding.device_set), "fraction": fraction}
 
 
 def compare_mesh(params, reference, expected, *, sizes):

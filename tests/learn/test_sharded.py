@@ -53,6 +53,13 @@ def test_copy_to_each_process_keeps_values_in_any_order_of_devices(results):
 
 
 @pytest.mark.timeout(600)
+def test_policy_without_training_is_loaded_onto_devices_of_engine(results):
+    result = results("2x2x2")["loaded"]
+    assert result["num_devices"] == 4
+    assert 0.25 < result["fraction"] < 0.35  # norms and key-value heads are replicated
+
+
+@pytest.mark.timeout(600)
 def test_sharded_decoupled_step_matches_single_device(results):
     result = results("2x2x2")["decoupled"]
     assert 0 < result["importance_capped_fraction"] < 1, (

@@ -212,6 +212,15 @@ def _check_engine(cfg: RunConfig, model: ModelConfig, memory: int) -> Iterator[C
     cache_bytes = cache_bytes_per_device(model, shapes, engine.tensor_parallel_size)
     served = replace(model, quantization=engine.quantization)
     param_bytes = policy.weight_bytes(served) // engine.tensor_parallel_size
+    # Without training, the loaded params exist until the engine has copied them.
+    load_bytes = 4 * policy.count_params(model) // engine.tensor_parallel_size + param_bytes
+    if load_bytes > memory:
+        yield warning(
+            "loading",
+            f"evaluate, collect and view load the params in float32 and copy them: "
+            f"{gib(load_bytes)} of {gib(memory)}",
+            "raise --config.engine.tensor_parallel_size for them",
+        )
     description = (
         f"{gib(param_bytes)} of params, {gib(cache_bytes)} of keys and values, of {gib(memory)}"
     )

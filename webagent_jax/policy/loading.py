@@ -8,7 +8,7 @@ from pathlib import Path
 from jax.sharding import Mesh
 
 from webagent_jax.config import PROJECTIONS, ConfigError, RunConfig
-from webagent_jax.policy import hf, lora, matmul, peft_adapter, weights
+from webagent_jax.policy import hf, lora, matmul, peft_adapter, sharding, weights
 from webagent_jax.policy.transformer import ModelConfig, Params
 from webagent_jax.types import PolicySnapshot
 
@@ -28,10 +28,16 @@ def require_local_policy(cfg: RunConfig) -> None:
 
 
 def initial_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot | None]:
-    """Return model and params for a rollout runtime; (None, None) for a chat endpoint."""
+    """Return model and params for a rollout runtime; (None, None) for a chat endpoint.
+
+    Raises:
+        ShardingError: this process has fewer devices than `engine.tensor_parallel_size`, or the
+            policy does not divide over them.
+    """
     if cfg.policy.kind == "openai":
         return None, None
-    model, params = load_policy(cfg)
+    # The params are float32, and one device may not have the memory for all of them.
+    model, params = load_policy(cfg, sharding.engine_mesh(cfg.engine.tensor_parallel_size))
     return model, PolicySnapshot(0, params)
 
 

@@ -7,8 +7,11 @@ and KV caches; XLA (GSPMD) inserts the communication.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -91,6 +94,8 @@ _OTHER_AXES = {
     "final_norm": ("norm",),
 }
 
+_GATHERED_BYTES = 2**28  # bytes of a block of `gather_to_first_process`, if a layer is not larger
+
 
 class ShardingError(ConfigError):
     """Array that cannot be sharded as configured; the message names array, axis and mesh axes."""
@@ -100,6 +105,8 @@ def make_mesh(
     data: int = 1, fsdp: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None
 ) -> Mesh:
     """Return a mesh of all devices or of `devices`; one size may be -1 for the remaining devices.
+
+    Each process has consecutive row shards, because it packs consecutive rows of a batch.
 
     Args:
         data: size of the axis of data parallelism.
@@ -111,7 +118,8 @@ def make_mesh(
         ShardingError: the product of the sizes is not the number of devices.
     """
     sizes = [data, fsdp, tensor]
-    count = len(jax.devices() if devices is None else devices)
+    devices = jax.devices() if devices is None else devices
+    count = len(devices)
     if sizes.count(-1) == 1:
         product = int(np.prod([size for size in sizes if size != -1]))
         # A size of 0 must reach the error below instead of dividing by zero.
@@ -126,7 +134,47 @@ def make_mesh(
         )
     # Auto: XLA propagates the shardings and inserts the communication.
     types = (AxisType.Auto,) * len(sizes)
-    return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=types, devices=devices)
+    processes = _devices_by_process(devices)
+    if len(processes) == 1:
+        # The order of JAX follows the links between TPUs; it has none for some shapes. Over several
+        # processes, it would mix their devices.
+        with suppress(NotImplementedError):
+            return jax.make_mesh(tuple(sizes), MESH_AXES, axis_types=types, devices=devices)
+    return Mesh(np.concatenate(processes).reshape(sizes), MESH_AXES, axis_types=types)
+
+
+def engine_mesh(tensor: int) -> Mesh | None:
+    """Return a mesh over `tensor` devices of this process; None for a single device.
+
+    Raises:
+        ShardingError: this process has fewer devices.
+    """
+    if tensor == 1:
+        return None
+    devices = jax.local_devices()
+    if tensor > len(devices):
+        raise ShardingError(
+            f"engine.tensor_parallel_size={tensor} is more than the {len(devices)} devices of "
+            "this process"
+        )
+    return make_mesh(tensor=tensor, devices=devices[:tensor])
+
+
+def check_row_shards(mesh: Mesh) -> None:
+    """Check that each process has the same number of complete row shards.
+
+    Raises:
+        ShardingError: the devices of a row shard belong to several processes, or the numbers of
+            devices of the processes differ.
+    """
+    tensor = mesh.shape["tensor"]
+    counts = Counter(device.process_index for device in mesh.devices.flat)
+    if len(set(counts.values())) > 1 or min(counts.values()) % tensor:
+        raise ShardingError(
+            f"mesh.tensor={tensor} must divide the number of devices of each process, which packs "
+            "its own rows, and all processes must have the same number of devices, not "
+            f"{sorted(counts.values())}: lower --config.mesh.tensor"
+        )
 
 
 def num_row_shards(mesh: Mesh) -> int:
@@ -228,8 +276,8 @@ def bytes_per_device(arrays: Any) -> int:
 def copy_to_each_process(params: Any, tensor: int = 1) -> Any:
     """Return params of a mesh over several processes as a copy that each process can read alone.
 
-    One resharding puts the params on `tensor` devices of every process. No device stores more of
-    them than an engine over as many devices does. With one process the params are returned
+    A resharding of each param puts it on `tensor` devices of every process. No device stores more
+    of the params than an engine over as many devices does. With one process the params are returned
     unchanged. All processes must call this function together.
 
     Args:
@@ -241,33 +289,88 @@ def copy_to_each_process(params: Any, tensor: int = 1) -> Any:
     """
     if jax.process_count() == 1:
         return params
-    devices_by_process: dict[int, list[Any]] = {}
-    for device in jax.devices():
-        devices_by_process.setdefault(device.process_index, []).append(device)
-    counts = {len(devices) for devices in devices_by_process.values()}
+    processes = _devices_by_process(jax.devices())
+    counts = {len(devices) for devices in processes}
     if len(counts) > 1 or counts.pop() % tensor:
         raise ShardingError(
             "all processes must have the same number of devices, a multiple of "
-            f"tensor={tensor}: {devices_by_process}"
+            f"tensor={tensor}: {processes}"
         )
     # 1. A mesh with groups of `tensor` adjacent devices, each group inside one process. No param is
-    # sharded over "copies", so every group receives all params.
-    rows = [devices_by_process[process] for process in sorted(devices_by_process)]
-    grid = np.array(rows).reshape(-1, 1, 1, tensor)
+    # sharded over "copies", so every group receives all params. Its order is that of `make_mesh`.
+    grid = np.concatenate(processes).reshape(-1, 1, 1, tensor)
     global_mesh = Mesh(grid, ("copies", *MESH_AXES), axis_types=(AxisType.Auto,) * 4)
-    # 2. One SPMD identity moves all params; every process runs it.
-    copies = jax.jit(lambda x: x, out_shardings=param_shardings(params, global_mesh))(params)
-    # 3. The shards of the first group of this process become arrays on a mesh of its own. Its order
+    # 2. The shards of the first group of this process become arrays on a mesh of its own. Its order
     # of devices is that of the group; `make_mesh` has another order on TPUs.
-    group = np.array(devices_by_process[jax.process_index()][:tensor]).reshape(1, 1, tensor)
+    group = np.array(processes[jax.process_index()][:tensor]).reshape(1, 1, tensor)
     local_mesh = Mesh(group, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
-    def take_local(leaf: Array, leaf_sharding: NamedSharding) -> Array:
-        shards = {shard.device: shard.data for shard in leaf.addressable_shards}
+    def copy(
+        path: tuple[Any, ...], leaf: Array, target: NamedSharding, local_target: NamedSharding
+    ) -> Array:
+        if path[0].key == "layers":
+            copies = _layer_resharding(target)(leaf)
+        else:
+            copies = jax.device_put(leaf, target)
+        shards = {shard.device: shard.data for shard in copies.addressable_shards}
         parts = [shards[device] for device in local_mesh.devices.flat]
-        return jax.make_array_from_single_device_arrays(leaf.shape, leaf_sharding, parts)
+        return jax.make_array_from_single_device_arrays(leaf.shape, local_target, parts)
 
-    return jax.tree.map(take_local, copies, param_shardings(params, local_mesh))
+    return jax.tree_util.tree_map_with_path(
+        copy, params, param_shardings(params, global_mesh), param_shardings(params, local_mesh)
+    )
+
+
+def gather_to_first_process(params: Any) -> Any:
+    """Return params of a mesh over several processes as NumPy arrays on process 0.
+
+    Devices receive a small block of a param at a time, because all params may not fit a device. The
+    other processes receive None for each param. With one process the params are returned unchanged.
+    All processes must call this function together.
+
+    Args:
+        params: params sharded over all processes.
+    """
+    if jax.process_count() == 1:
+        return params
+    is_first = jax.process_index() == 0
+    grid = np.concatenate(_devices_by_process(jax.devices()))
+    replicated = NamedSharding(Mesh(grid, "copies", axis_types=(AxisType.Auto,)), PartitionSpec())
+    take = jax.jit(
+        jax.lax.dynamic_slice_in_dim,
+        static_argnames=("slice_size", "axis"),
+        out_shardings=replicated,
+    )
+
+    def fetch(leaf: Array, start: int, size: int, axis: int) -> Any:
+        block = take(leaf, start, slice_size=size, axis=axis)
+        # Every process waits, so that the blocks on a device do not add up.
+        block.block_until_ready()
+        return np.asarray(block) if is_first else None
+
+    def gather(path: tuple[Any, ...], leaf: Array) -> Any:
+        # The axis of layers is never sharded, and that of the vocabulary only over "tensor".
+        axis = 0 if path[0].key == "layers" else int(np.argmax(leaf.shape))
+        length = leaf.shape[axis]
+        size = min(length, max(1, _GATHERED_BYTES * length // leaf.nbytes))
+        blocks = [
+            fetch(leaf, start, min(size, length - start), axis) for start in range(0, length, size)
+        ]
+        return np.concatenate(blocks, axis) if is_first else None
+
+    return jax.tree_util.tree_map_with_path(gather, params)
+
+
+@functools.cache
+def _layer_resharding(target: NamedSharding) -> Callable[[Array], Array]:
+    """Return a compiled function that reshards a stack of layers, one layer after another."""
+    layer_sharding = NamedSharding(target.mesh, PartitionSpec(*target.spec[1:]))
+
+    def reshard(stack: Array) -> Array:
+        # For some shardings, XLA replicates the array on every device: a layer, not the stack.
+        return jax.lax.map(lambda x: jax.lax.with_sharding_constraint(x, layer_sharding), stack)
+
+    return jax.jit(reshard, out_shardings=target)
 
 
 def constrain(x: Array, axes: tuple[str, ...], mesh: Mesh | None) -> Array:
@@ -327,3 +430,11 @@ def _param_sharding(
     else:
         axes = _OTHER_AXES[names[0]]
     return NamedSharding(mesh, partition_spec(mesh, axes, shape, name="/".join(names)))
+
+
+def _devices_by_process(devices: Sequence[Any]) -> list[list[Any]]:
+    """Return the devices of each process in ascending order, of processes and of ids."""
+    groups: dict[int, list[Any]] = {}
+    for device in sorted(devices, key=lambda d: (d.process_index, d.id)):
+        groups.setdefault(device.process_index, []).append(device)
+    return list(groups.values())

@@ -282,6 +282,7 @@ class _Policy:
         edit: PromptEdit,
     ) -> list[types.Completion]:
         """Return the responses to a prompt; those of an endpoint have no log-probabilities."""
+        from webagent_jax.inference import EngineError
         from webagent_jax.rollout import runtime
 
         section = "eval" if stored.is_evaluation else "rollout"
@@ -304,8 +305,13 @@ class _Policy:
             )
             for _ in range(edit.num_samples)
         ]
-        with ThreadPoolExecutor(edit.num_samples) as threads:
-            completions = list(threads.map(agent.respond, requests))
+        try:
+            with ThreadPoolExecutor(edit.num_samples) as threads:
+                completions = list(threads.map(agent.respond, requests))
+        except EngineError:
+            # A failed engine rejects all later requests; the next request makes a new one.
+            self.close()
+            raise
         if self._is_endpoint:
             return [
                 dataclasses.replace(c, logp=np.full(len(c.token_ids), np.nan, np.float32))
@@ -315,7 +321,7 @@ class _Policy:
 
     def _open_source(self) -> Engine | ChatEndpoint:
         from webagent_jax.endpoint import ChatEndpoint
-        from webagent_jax.policy import loading
+        from webagent_jax.policy import loading, sharding
         from webagent_jax.rollout import runtime
 
         if self._is_endpoint:
@@ -323,7 +329,8 @@ class _Policy:
             return ChatEndpoint(self._cfg.policy.endpoint)
         if self._engine is None:
             cfg = self._cfg
-            model, params = loading.load_policy(cfg)
+            mesh = sharding.engine_mesh(cfg.engine.tensor_parallel_size)
+            model, params = loading.load_policy(cfg, mesh)
             engine = dataclasses.replace(
                 cfg.engine, slots=MAX_SAMPLES, max_model_len=self._max_model_len
             )

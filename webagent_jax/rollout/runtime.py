@@ -7,9 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Self
 
-import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
@@ -252,7 +250,7 @@ def make_engine(
             version=snapshot.version,
             steps_per_dispatch=cfg.engine.steps_per_dispatch,
             cache_bytes=cfg.engine.cache_bytes,
-            mesh=_engine_mesh(cfg.engine.tensor_parallel_size),
+            mesh=sharding.engine_mesh(cfg.engine.tensor_parallel_size),
             shared_prefix=_shared_prompt_prefix(cfg, tokenizer),
             num_speculative_tokens=cfg.engine.num_speculative_tokens,
         )
@@ -273,7 +271,7 @@ def check_engine(cfg: RunConfig, model: ModelConfig) -> None:
             f"{model.max_positions} tokens of {cfg.policy.path}: set --config.engine.max_model_len="
             f"{model.max_positions}, or use another policy"
         )
-    mesh = _engine_mesh(cfg.engine.tensor_parallel_size)
+    mesh = sharding.engine_mesh(cfg.engine.tensor_parallel_size)
     if mesh is not None:
         sharding.param_shardings(policy.abstract_params(model), mesh)
     with _engine_errors(cfg):
@@ -300,17 +298,6 @@ def prompt_format(cfg: RunConfig) -> PromptFormat:
     if prompt.template == "auto":
         prompt = prompt_record.with_template(cfg).prompt
     return PromptFormat(TEMPLATES[prompt.template], prompt.thinking, prompt.full_pages)
-
-
-def _engine_mesh(tensor: int) -> Mesh | None:
-    """Return a mesh over `tensor` devices of this process; None for a single device.
-
-    Raises:
-        ShardingError: this process has fewer devices.
-    """
-    if tensor == 1:
-        return None
-    return sharding.make_mesh(tensor=tensor, devices=jax.local_devices()[:tensor])
 
 
 def _shared_prompt_prefix(cfg: RunConfig, tokenizer: ChatTokenizer) -> IntArray:

@@ -21,6 +21,7 @@ from webagent_jax.policy import ModelConfig, loading, lora, sharding
 from webagent_jax.policy.loading import load_policy, with_policy_path
 from webagent_jax.policy.lora import FrozenBase
 from webagent_jax.seeds import RandomStream
+from webagent_jax.tracking import atomic_files
 from webagent_jax.train import export
 from webagent_jax.train.preemption import PreemptionNotice
 from webagent_jax.types import ForestRows, PolicySnapshot
@@ -39,22 +40,9 @@ class Learner:
     """
 
     def __init__(self, cfg: RunConfig, workdir: Path) -> None:
-        self._cfg = cfg
+        self._cfg, self._workdir = cfg, workdir
         self.mesh = sharding.make_mesh(cfg.mesh.data, cfg.mesh.fsdp, cfg.mesh.tensor)
-        if self.microbatch % distributed.process_count():
-            raise ConfigError(
-                f"microbatches of {self.microbatch} rows do not divide evenly over "
-                f"{distributed.process_count()} processes: "
-                "set mesh.data x mesh.fsdp x mesh.microbatch_rows_per_device to a multiple of the "
-                "number of processes"
-            )
-        # The axis of the mesh: the option may be -1.
-        num_shards, num_devices = self.mesh.shape["tensor"], jax.local_device_count()
-        if distributed.process_count() > 1 and num_devices % num_shards:
-            raise ConfigError(
-                f"mesh.tensor={num_shards} must divide the {num_devices} devices "
-                "of each process, which pack their own rows: lower --config.mesh.tensor"
-            )
+        sharding.check_row_shards(self.mesh)
         # The base of adapters, or the policy itself.
         self.model, params = load_policy(
             with_policy_path(cfg, loading.frozen_base_path(cfg)), self.mesh
@@ -102,18 +90,35 @@ class Learner:
             self.state, loop_state = checkpoint
         else:
             self.state, loop_state = learn.init_state(self.state.params, transform), {}
-        if (
-            loop_state
-            and loop_state.pop("initial_params_checksum") != self._initial_params_checksum
-        ):
-            raise ConfigError(
-                f"the weights at {self._cfg.policy.path} differ from those that this run and its "
-                "reference policy started from: restore them, or choose another --workdir"
-            )
+        self._check_initial_params(loop_state.pop("initial_params_checksum", None))
         self._saved_update = loop_state.get("update", 0)
         if not reference:
             self._frozen = FrozenParams(self._base)
         return loop_state
+
+    def _check_initial_params(self, checksum: int | None) -> None:
+        """Check that the run started from the initial params, or record them; a collective call.
+
+        Args:
+            checksum: checksum in the checkpoint; None without a checkpoint.
+
+        Raises:
+            ConfigError: the run started from others.
+        """
+        path = self._workdir / "initial_params.json"
+        # Without a checkpoint, a resumed run still reuses its episodes.
+        has_episodes = any((self._workdir / "episodes").glob("update-*.jsonl"))
+        if checksum is None and has_episodes and path.exists():
+            checksum = atomic_files.read_json(path)["checksum"]
+        has_changed = checksum not in (None, self._initial_params_checksum)
+        # Collective, so no process writes the file or an episode before all have read.
+        if any(distributed.allgather(has_changed)):
+            raise ConfigError(
+                f"the weights at {self._cfg.policy.path} differ from those that this run and its "
+                "reference policy started from: restore them, or choose another --workdir"
+            )
+        if distributed.process_index() == 0:
+            atomic_files.write_json(path, {"checksum": self._initial_params_checksum})
 
     def __enter__(self) -> Self:
         self._preemption.__enter__()
@@ -246,8 +251,8 @@ class Learner:
         """
         params = self.state.params if trained is None else trained
         # Collective, so it precedes the branch on the process index.
-        attached = sharding.copy_to_each_process(lora.attach(self._base, params))
-        adapters = sharding.copy_to_each_process(params) if self._base else None
+        attached = _gather_merged(lora.attach(self._base, params))
+        adapters = sharding.gather_to_first_process(params) if self._base else None
         if distributed.process_index() == 0:
             policy.save_hf(directory, self.model, attached)
             export.copy_text_files(self._cfg, directory)
@@ -291,6 +296,23 @@ def _split_trainable(
         adapters = loading.load_trained_adapter(cfg, model)
     adapters = jax.device_put(adapters, sharding.param_shardings(adapters, mesh))
     return FrozenBase(params, cfg.lora.alpha / cfg.lora.rank), adapters
+
+
+def _gather_merged(params: policy.Params) -> policy.Params:
+    """Return `sharding.gather_to_first_process` of params with their attached adapters merged.
+
+    With one process the params are returned unchanged: `policy.save_hf` merges the adapters.
+    """
+    if distributed.process_count() == 1:
+        return params
+    gathered = sharding.gather_to_first_process({**params, "layers": {}})
+    for name, layer in params["layers"].items():
+        if lora.DOWN in layer:
+            # On the mesh, one projection at a time: process 0 alone may not have the memory.
+            merge = jax.jit(lora.merged_kernel, out_shardings=layer["kernel"].sharding)
+            layer = {key: layer[key] for key in layer if key == "bias"} | {"kernel": merge(layer)}
+        gathered["layers"] |= sharding.gather_to_first_process({"layers": {name: layer}})["layers"]
+    return gathered
 
 
 @jax.jit
