@@ -24,7 +24,7 @@ from webagent_jax.config import (
     RunConfig,
 )
 from webagent_jax.evaluate import evaluate
-from webagent_jax.policy import hf, lora, peft_adapter, prompt_record, weights
+from webagent_jax.policy import hf, loading, lora, peft_adapter, prompt_record, weights
 from webagent_jax.policy.pretrained import PRETRAINED
 from webagent_jax.train import export
 
@@ -174,6 +174,29 @@ def test_loaded_adapter_has_equal_logits_at_another_scale(config, projections, t
         for tree, scale in ((adapters, ALPHA / RANK), (loaded, 0.7))
     )
     np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+def test_adapter_stays_separate_in_bfloat16(tmp_path):
+    config = CONFIGS["llama"]
+    params = write_base(tmp_path / "base", config, dtype="bfloat16")
+    # Below the rounding of bfloat16.
+    adapters = jax.tree.map(lambda x: x * 0.01, random_adapters(params))
+    write_adapter(tmp_path / "adapter", config, adapters, tmp_path / "base")
+    expected = lora.attach(lora.FrozenBase(params, ALPHA / RANK), adapters)["layers"]["q"]
+
+    def change(dtype):
+        """Return the difference of the served kernel from the base, relative to the adapter."""
+        options = PolicyConfig(path=str(tmp_path / "adapter"), dtype=dtype)
+        model, snapshot = loading.initial_policy(RunConfig(policy=options))
+        assert model.dtype == dtype
+        served = snapshot.params["layers"]["q"]
+        kernel = lora.merged_kernel(served) if lora.DOWN in served else served["kernel"]
+        base = weights.load(tmp_path / "base", dtype)[1]["layers"]["q"]["kernel"]
+        update = lora.merged_kernel(expected) - expected["kernel"]
+        return np.abs(kernel - base - update).max() / np.abs(update).max()
+
+    assert change("bfloat16") < 0.01
+    assert change("float32") > 0.1  # merged into a base in bfloat16
 
 
 def test_adapter_of_another_architecture_is_not_loaded(tmp_path):

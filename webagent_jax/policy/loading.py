@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 from jax.sharding import Mesh
 
 from webagent_jax.config import PROJECTIONS, ConfigError, RunConfig
@@ -30,6 +31,9 @@ def require_local_policy(cfg: RunConfig) -> None:
 def initial_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot | None]:
     """Return model and params for a rollout runtime; (None, None) for a chat endpoint.
 
+    With `policy.dtype=bfloat16`, an adapter at `policy.path` stays separate, as in training: a
+    merge would round small updates away. An adapter of lm_head is merged.
+
     Raises:
         ShardingError: this process has fewer devices than `engine.tensor_parallel_size`, or the
             policy does not divide over them.
@@ -37,8 +41,16 @@ def initial_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot |
     if cfg.policy.kind == "openai":
         return None, None
     # The params are float32, and one device may not have the memory for all of them.
-    model, params = load_policy(cfg, sharding.engine_mesh(cfg.engine.tensor_parallel_size))
-    return model, PolicySnapshot(0, params)
+    mesh = sharding.engine_mesh(cfg.engine.tensor_parallel_size)
+    chain, _ = hf.adapter_chain(cfg.policy.path) if cfg.policy.dtype == "bfloat16" else ([], None)
+    if not chain or peft_adapter.adapts_head(chain[0]):
+        model, params = load_policy(cfg, mesh)
+        return model, PolicySnapshot(0, params)
+    model, params = load_policy(with_policy_path(cfg, peft_adapter.base_path(chain[0])), mesh)
+    adapters = peft_adapter.load(chain[0], model, scale=1.0)
+    shardings = None if mesh is None else sharding.param_shardings(adapters, mesh)
+    adapters = jax.device_put(adapters, shardings)
+    return model, PolicySnapshot(0, lora.attach(lora.FrozenBase(params, 1.0), adapters))
 
 
 def load_policy(cfg: RunConfig, mesh: Mesh | None = None) -> tuple[ModelConfig, Params]:

@@ -28,6 +28,7 @@ from webagent_jax.policy.transformer import ModelConfig
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
+_HEAD = f"{_PREFIX}lm_head.lora_A.weight"
 
 _REQUIRED = ("base_model_name_or_path", "r", "lora_alpha")
 
@@ -142,6 +143,11 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         raise _base_error(adapter, f"{adapter} does not fit {base}: the base has no {min(missing)}")
 
 
+def adapts_head(directory: Path) -> bool:
+    """Return whether an adapter modifies lm_head, which `load` does not support."""
+    return _HEAD in _read_tensors(directory)
+
+
 def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
     """Return an adapter as a tree of `lora.init`, of NumPy arrays in float32.
 
@@ -156,7 +162,7 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
     factor = _scale(read_config(directory)) / scale
     tensors = {name: x.astype(np.float32) for name, x in _read_tensors(directory).items()}
     # Trained adapters are those of the layers (`lora.init`).
-    if f"{_PREFIX}lm_head.lora_A.weight" in tensors:
+    if _HEAD in tensors:
         raise ConfigError(
             f"{directory} adapts lm_head, which cannot be trained: set "
             "lora.create_new_adapter=True to train a new adapter on top of it, or use an adapter "

@@ -321,7 +321,7 @@ class _Policy:
 
     def _open_source(self) -> Engine | ChatEndpoint:
         from webagent_jax.endpoint import ChatEndpoint
-        from webagent_jax.policy import loading, sharding
+        from webagent_jax.policy import loading
         from webagent_jax.rollout import runtime
 
         if self._is_endpoint:
@@ -329,8 +329,8 @@ class _Policy:
             return ChatEndpoint(self._cfg.policy.endpoint)
         if self._engine is None:
             cfg = self._cfg
-            mesh = sharding.engine_mesh(cfg.engine.tensor_parallel_size)
-            model, params = loading.load_policy(cfg, mesh)
+            model, snapshot = loading.initial_policy(cfg)
+            assert model is not None and snapshot is not None  # not an endpoint
             engine = dataclasses.replace(
                 cfg.engine, slots=MAX_SAMPLES, max_model_len=self._max_model_len
             )
@@ -341,7 +341,7 @@ class _Policy:
                 dataclasses.replace(cfg, engine=engine, prompt=prompt),
                 self.tokenizer,
                 model,
-                types.PolicySnapshot(0, params),
+                snapshot,
             )
         return self._engine
 
