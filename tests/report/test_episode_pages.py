@@ -163,6 +163,17 @@ def test_turn_contains_observation_action_and_changes() -> None:
     assert first["seconds"] == {"model": 0.1, "browser": 0.2} and first["versions"] == [0, 0]
 
 
+def test_call_is_the_response_without_thought() -> None:
+    episode = make_solved_episode()
+    # The chat templates of some models write the opening tag in the prompt.
+    response = (
+        'I could do(action="Wait").\n</think>\n<answer> do(action="Click", element="1") </answer>'
+    )
+    turn = dataclasses.replace(episode.turns[0], response_text=response)
+    (shown,) = trajectories.detail(dataclasses.replace(episode, turns=(turn,)), NO_DECODER)["turns"]
+    assert shown["call"] == 'do(action="Click", element="1")'
+
+
 def test_entry_contains_trace_and_token_count() -> None:
     assert trajectories.entry(make_solved_episode())["trace"] == "..."
     failed_episode = make_episode("miniwob/login-user/1", success=False, with_screenshots=False)

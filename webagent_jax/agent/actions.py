@@ -57,7 +57,7 @@ _WITHOUT_ARGUMENTS = {"go_backward": ActionKind.GO_BACK, "go_forward": ActionKin
 def parse(response: str) -> Action | ParseError:
     """Return the action of a response, or a ParseError for the agent unless it has exactly one."""
     # Thoughts and comment lines may mention calls and answers that are not the action.
-    _, rest = _split_thought(response)
+    _, rest = split_thought(response)
     answers = _ANSWER.findall(rest)
     if len(answers) > 1:
         return ParseError("the reply has several <answer> blocks; give one")
@@ -75,7 +75,7 @@ def extract_thought(response: str) -> str:
 
     The result does not include the prefix `Element:` of a plain response.
     """
-    thought, rest = _split_thought(response)
+    thought, rest = split_thought(response)
     if not thought and (block := _THOUGHT.search(rest)):
         thought = block[1]
     if thought:
@@ -83,6 +83,20 @@ def extract_thought(response: str) -> str:
     parts = _comments_and_calls(rest)
     comments = [part[1:].strip() for part in parts if part.startswith("#")]
     return " ".join(comments).strip().removeprefix("Element:").lstrip()
+
+
+def split_thought(response: str) -> tuple[str, str]:
+    """Return the thought that the response begins with, and the rest.
+
+    The thought ends at the first </think>; its <think> may be in the prompt.
+    """
+    thought, tag, rest = response.partition("</think>")
+    if not tag:
+        return "", response
+    before, opening, inner = thought.partition("<think>")
+    if opening:
+        return ("", response) if before.strip() else (inner, rest)
+    return ("", response) if _is_in_action(response, tag) else (thought, rest)
 
 
 def format_action(action: Action) -> str:
@@ -106,20 +120,6 @@ def _quote(text: str) -> str:
     # One line, as in the demonstrations of WebRL. ast.parse rejects null bytes.
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\x00") + '"'
-
-
-def _split_thought(response: str) -> tuple[str, str]:
-    """Return the thought that the response begins with, and the rest.
-
-    The thought ends at the first </think>; its <think> may be in the prompt.
-    """
-    thought, tag, rest = response.partition("</think>")
-    if not tag:
-        return "", response
-    before, opening, inner = thought.partition("<think>")
-    if opening:
-        return ("", response) if before.strip() else (inner, rest)
-    return ("", response) if _is_in_action(response, tag) else (thought, rest)
 
 
 def _is_in_action(text: str, words: str) -> bool:

@@ -161,7 +161,8 @@ def _describe_action(turn: types.Turn) -> str:
 
 def _call(response: str) -> str:
     """Return the response without thought, tags and comments."""
-    call = re.sub(r"<think>.*?(</think>|$)|</?answer>", "", response, flags=re.DOTALL)
+    _, rest = actions.split_thought(response)
+    call = re.sub(r"<think>.*?(</think>|$)|</?answer>", "", rest, flags=re.DOTALL)
     return "\n".join(
         line.strip()
         for line in call.splitlines()
