@@ -1,15 +1,24 @@
-"""Execution of test modules on eight simulated CPU devices."""
+"""Execution of test modules on eight simulated CPU devices or in several processes."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
 
 # Level 0 halves the compile time; these tests check sharding, not speed.
 _FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+
+
+def find_free_port() -> int:
+    """Return a port of this machine that is free now."""
+    with socket.socket() as free_socket:
+        free_socket.bind(("localhost", 0))
+        port: int = free_socket.getsockname()[1]
+        return port
 
 
 def run_on_eight_devices(module: str, *args: str) -> Any:

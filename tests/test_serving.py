@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 from configs import quickstart
+from tests.devices import find_free_port
 from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.config import EndpointConfig, PolicyConfig
@@ -114,9 +114,7 @@ def test_transformers_generates_same_text(exported):
 @pytest.fixture
 def server_url(exported, tmp_path):
     """Return the address of examples/serve_transformers.py with the policy."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    port = find_free_port()
     url = f"http://127.0.0.1:{port}/v1"
     command = [sys.executable, "examples/serve_transformers.py", f"--policy={exported}"]
     with (tmp_path / "server.log").open("w") as log:

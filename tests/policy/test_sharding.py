@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from tests.devices import find_free_port
 from tests.policy import processes
 from webagent_jax import chips, policy
 from webagent_jax.policy import attention, lora, sharding
@@ -119,9 +119,7 @@ def test_make_mesh_supports_shapes_that_jax_does_not():
 def two_processes(tmp_path_factory):
     """Return the results of both processes and the folder of their exports."""
     folder = tmp_path_factory.mktemp("processes")
-    with socket.socket() as free_socket:
-        free_socket.bind(("localhost", 0))
-        port = free_socket.getsockname()[1]
+    port = find_free_port()
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.policy.processes", str(port), str(i), str(folder)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.devices import find_free_port
 from webagent_jax import policy
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
@@ -53,9 +53,7 @@ def wait_for_exit(process: subprocess.Popen[str], minutes: float = 15) -> tuple[
 
 
 def start_two_processes(workdir: Path) -> list[subprocess.Popen[str]]:
-    with socket.socket() as free_socket:
-        free_socket.bind(("localhost", 0))
-        port = free_socket.getsockname()[1]
+    port = find_free_port()
     return [start_training(workdir, 4, port, 2, process_id) for process_id in range(2)]
 
 

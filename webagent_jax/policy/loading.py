@@ -42,12 +42,12 @@ def initial_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot |
         return None, None
     # The params are float32, and one device may not have the memory for all of them.
     mesh = sharding.engine_mesh(cfg.engine.tensor_parallel_size)
-    chain, _ = hf.adapter_chain(cfg.policy.path) if cfg.policy.dtype == "bfloat16" else ([], None)
-    if not chain or peft_adapter.adapts_head(chain[0]):
+    adapter = _separate_adapter(cfg)
+    if adapter is None:
         model, params = load_policy(cfg, mesh)
         return model, PolicySnapshot(0, params)
-    model, params = load_policy(with_policy_path(cfg, peft_adapter.base_path(chain[0])), mesh)
-    adapters = peft_adapter.load(chain[0], model, scale=1.0)
+    model, params = load_policy(with_policy_path(cfg, peft_adapter.base_path(adapter)), mesh)
+    adapters = peft_adapter.load(adapter, model, scale=1.0)
     shardings = None if mesh is None else sharding.param_shardings(adapters, mesh)
     adapters = jax.device_put(adapters, shardings)
     return model, PolicySnapshot(0, lora.attach(lora.FrozenBase(params, 1.0), adapters))
@@ -110,6 +110,14 @@ def load_trained_adapter(cfg: RunConfig, model: ModelConfig) -> lora.Adapters:
 def with_policy_path(cfg: RunConfig, path: str) -> RunConfig:
     """Return the config with another initial policy."""
     return replace(cfg, policy=replace(cfg.policy, path=path))
+
+
+def _separate_adapter(cfg: RunConfig) -> Path | None:
+    """Return the adapter that inference does not merge into its base; None without one."""
+    if cfg.policy.dtype != "bfloat16":
+        return None
+    adapters, _ = hf.adapter_chain(cfg.policy.path)
+    return adapters[0] if adapters and not peft_adapter.adapts_head(adapters[0]) else None
 
 
 def _adapter_dir(cfg: RunConfig) -> Path:
