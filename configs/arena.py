@@ -65,7 +65,8 @@ the history of the repository:
 
 `:test_templates_bc` is BC on 448 demonstrations of the templates of the test tasks, from the same
 adapter, and `:test_templates_grpo` is M-GRPO from there. Both need an accelerator and, for its
-throughput, `--config.browser.num_processes=8`.
+throughput, `--config.browser.num_processes=8`. On machines with many cores,
+`--config.browser.worker_type=process` runs the worker of each Chromium in a process of its own.
 
     webagent train bc --config=arena:test_templates_bc --workdir=runs/arena_test_templates/bc
     webagent train grpo --config=arena:test_templates_grpo --workdir=runs/arena_test_templates/grpo

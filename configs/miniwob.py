@@ -21,6 +21,10 @@ it had no gain over a third epoch of BC on these tasks, and success on the other
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
         --config.policy.path=runs/miniwob/grpo/policy
 
+`:all_tasks_grpo` is M-GRPO from the adapter on all 56 tasks. It needs a GPU and about 10 CPU cores.
+
+    webagent train grpo --config=miniwob:all_tasks_grpo --workdir=runs/miniwob/all_tasks_grpo
+
 `:after_arena_grpo` is M-GRPO from `smollm2-135m-arena` on 13 tasks. Its BC on the arena overwrote
 part of what it had learned on MiniWoB++ before; M-GRPO learns it again, without demonstrations.
 
@@ -42,6 +46,7 @@ import ml_collections
 from webagent_jax import config
 from webagent_jax.config import (
     BCConfig,
+    BrowserConfig,
     EngineConfig,
     EvalConfig,
     GRPOConfig,
@@ -287,8 +292,33 @@ _AFTER_ARENA_GRPO = replace(
     eval=replace(_SHORT_GRPO.eval, seeds_per_task=16, max_turns=(8,)),
 )
 
+_ALL_TASKS_GRPO = replace(
+    _ALL_TASKS,
+    policy=PolicyConfig(path="smollm2-135m-miniwob", dtype="bfloat16"),
+    # The adapter continues, so that its rank stays 16.
+    lora=replace(_ALL_TASKS.lora, create_new_adapter=False),
+    mesh=MeshConfig(microbatch_rows_per_device=8),
+    browser=BrowserConfig(num_processes=8, worker_type="process"),
+    engine=replace(_ALL_TASKS.engine, slots=96, num_speculative_tokens=3),
+    rollout=replace(
+        _ALL_TASKS.rollout, max_concurrent_episodes=128, temperature=1.2, episode_timeout=300.0
+    ),
+    grpo=replace(
+        _ALL_TASKS.grpo,
+        updates=40,
+        # About two groups per task and update, so that a task is trained on several instances.
+        tasks_per_update=48,
+        max_extra_groups=16,
+        minibatches=4,
+        max_staleness=1,
+        truncated_episodes="zero",
+        optimizer=replace(_ALL_TASKS.grpo.optimizer, learning_rate=3e-4, warmup_fraction=0.02),
+    ),
+)
+
 _VARIANTS = {
     "": _ALL_TASKS,
+    "all_tasks_grpo": _ALL_TASKS_GRPO,
     "bc": _BC,
     "grpo": _GRPO,
     "short_bc": _SHORT_BC,

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import pytest
@@ -112,10 +112,14 @@ def test_memory_is_known_without_free_pages(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.browser
-def test_browser_check_passes() -> None:
+@pytest.mark.parametrize("worker_type", ["thread", "process"])
+def test_browser_check_passes(worker_type: Literal["thread", "process"]) -> None:
     results = run_check(
         browser.check,
-        RunConfig(browser=LONG_TIMEOUTS, rollout=RolloutConfig(max_concurrent_episodes=2)),
+        RunConfig(
+            browser=dataclasses.replace(LONG_TIMEOUTS, worker_type=worker_type),
+            rollout=RolloutConfig(max_concurrent_episodes=2),
+        ),
     )
     assert "Chrome" in results["browser"].description
     assert results["sandbox"].status is CheckStatus.OK

@@ -187,6 +187,12 @@ def test_person_records_demonstrations_of_example(record, tmp_path):
     assert "kept: 2 demonstrations" in lines[-1]
 
 
+def test_recording_uses_threads(record, tmp_path):
+    browser = dataclasses.replace(MY_SITE.browser, worker_type="process")
+    record(order, dataclasses.replace(site_config(tasks=("order",)), browser=browser))
+    assert len(recorded_actions(tmp_path)) == 1
+
+
 def test_failed_episode_is_repeated(record, tmp_path):
     def act(person):
         person.read('Order one "')

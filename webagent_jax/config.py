@@ -134,7 +134,10 @@ class BrowserConfig:
     executable_path: str = ""
     # Whether Chromium uses its own sandbox, for untrusted pages; it cannot run as root.
     chromium_sandbox: bool = False
-    num_processes: int = 1  # number of Chromium processes, each with its own event loop thread
+    num_processes: int = 1  # number of Chromium processes, each with its own worker
+    # Whether a worker, which drives one Chromium, is a thread or a process. Threads share one
+    # interpreter lock, which limits the turns per second on machines with many cores.
+    worker_type: Literal["thread", "process"] = "thread"
     # Playwright servers that launch the Chromium processes, in round-robin order
     # (ws://host:port/path); empty: local processes.
     ws_endpoints: tuple[str, ...] = ()

@@ -92,8 +92,9 @@ def record_demos(
     check_num_demos(cfg)
     if cfg.browser.ws_endpoints:
         raise ConfigError("recording needs a browser on this machine: unset browser.ws_endpoints")
-    # A reused context would contain the recorder of an earlier episode.
-    cfg = replace(cfg, browser=replace(cfg.browser, reuse_contexts=False))
+    # A reused context would contain the recorder of an earlier episode. The recorder uses
+    # Session.with_page, which needs threads.
+    cfg = replace(cfg, browser=replace(cfg.browser, reuse_contexts=False, worker_type="thread"))
     recorded = list(demos.read(directory)) if demos.exists(directory) else []
     with RolloutRuntime(cfg, progress, headless=headless) as runtime:
         limit = runtime.episode_config(0).max_prompt_tokens

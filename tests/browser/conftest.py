@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
-from webagent_jax.browser import BrowserPool, Session, chromium
+from webagent_jax.browser import BrowserPool, Session, chromium, process_memory
 from webagent_jax.config import BrowserConfig
 
 HTML = "<!doctype html><meta charset=utf-8><title>{title}</title><body>{body}</body>"
@@ -79,6 +81,31 @@ def other_site() -> Iterator[Site]:
     server = Site()
     yield server
     server.close()
+
+
+def descendants(root: int) -> dict[int, str]:
+    """Return the command lines of the processes below `root`, by pid."""
+    return {
+        pid: process_memory._read(pid, "cmdline")
+        for pid in process_memory._pids()
+        if root in process_memory._ancestors(pid)
+    }
+
+
+def browser_pids() -> set[int]:
+    """Return the pids of the Chromium processes that this test process started."""
+    commands = descendants(os.getpid())
+    return {pid for pid, command in commands.items() if "--webagent-instance=" in command}
+
+
+def wait_until_ended(pids: Iterable[int]) -> None:
+    """Wait until no process with these pids runs."""
+    deadline = time.monotonic() + 20
+    while remaining := [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]:
+        assert time.monotonic() < deadline, [
+            process_memory._read(pid, "cmdline") for pid in remaining
+        ]
+        time.sleep(0.1)
 
 
 def find_full_browser() -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import browser_pids, descendants, wait_until_ended
 from webagent_jax.browser import (
     BrowserPool,
     ChromiumMissing,
@@ -33,25 +34,6 @@ from webagent_jax.types import Action, ActionKind, InfraError
 Show = Callable[[str], Session]
 
 
-def browser_pids() -> set[int]:
-    """Return the pids of the Chromium processes that this test process started."""
-    return {
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdecimal()
-        and "--webagent-instance=" in process_memory._read(int(entry.name), "cmdline")
-        and is_descendant(int(entry.name))
-    }
-
-
-def is_descendant(pid: int) -> bool:
-    while pid > 1:
-        if pid == os.getpid():
-            return True
-        pid = process_memory._parent(pid)
-    return False
-
-
 @pytest.fixture
 def private_pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
     """Return a pool for tests that break it; the parameter is its call timeout in seconds."""
@@ -61,11 +43,13 @@ def private_pool(request: pytest.FixtureRequest) -> Iterator[BrowserPool]:
 
 
 BUSY_SESSIONS_SCRIPT = """
+import sys
 import threading
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig
 
-pool = BrowserPool(BrowserConfig(num_processes=2, call_timeout=300.0))
+config = BrowserConfig(num_processes=2, call_timeout=300.0, worker_type=sys.argv[1])
+pool = BrowserPool(config)
 sessions = [pool.session(origins=["a:1"]) for _ in range(4)]
 for session in sessions:
     session.evaluate("1")
@@ -78,27 +62,23 @@ threading.Event().wait(300)
 
 @pytest.mark.browser
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_killed_process_leaves_no_driver_or_browser() -> None:
+@pytest.mark.parametrize(("worker_type", "num_workers"), [("thread", 0), ("process", 2)])
+def test_killed_process_leaves_no_driver_or_browser(worker_type: str, num_workers: int) -> None:
     with (
         subprocess.Popen(
-            [sys.executable, "-c", BUSY_SESSIONS_SCRIPT], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", BUSY_SESSIONS_SCRIPT, worker_type],
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process,
         ExitStack() as stack,
     ):
         stack.callback(process.kill)
         assert process.stdout and process.stdout.readline() == "busy\n"
-        pids = {
-            pid for pid in process_memory._pids() if process.pid in process_memory._ancestors(pid)
-        }
-        commands = [process_memory._read(pid, "cmdline") for pid in pids]
-        assert sum("run-driver" in command for command in commands) == 2
-        assert sum("--type=renderer" in command for command in commands) >= 4
-    deadline = time.monotonic() + 20
-    while remaining := [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]:
-        assert time.monotonic() < deadline, [
-            process_memory._read(pid, "cmdline") for pid in remaining
-        ]
-        time.sleep(0.1)
+        commands = descendants(process.pid)
+        assert sum("run-driver" in command for command in commands.values()) == 2
+        assert sum("--type=renderer" in command for command in commands.values()) >= 4
+        assert sum("worker_server" in command for command in commands.values()) == num_workers
+    wait_until_ended(commands)
 
 
 @pytest.mark.browser

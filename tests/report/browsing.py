@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
@@ -28,11 +28,16 @@ def launch_chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def wait_for_turns(page: Page) -> None:
+    """Wait until the turns of an open episode have loaded; arrow keys have no effect before."""
+    expect(page.locator("#episode [aria-busy]")).to_have_count(0, timeout=20_000)
+
+
 @contextmanager
 def open_report(
     browser: Browser, report: Path, fragment: str = "", size: ViewportSize = DESKTOP
 ) -> Iterator[Page]:
-    """Open the report from disk at `fragment` and wait until its episodes are listed.
+    """Open the report from disk at `fragment` and wait until its list or episode is shown.
 
     Console messages and page errors fail the test.
     """
@@ -43,6 +48,7 @@ def open_report(
     page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(report.as_uri() + fragment)
     page.wait_for_function("document.documentElement.dataset.ready")
+    wait_for_turns(page)
     yield page
     page.close()
     assert messages == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -345,6 +346,7 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
     with LocalServer(server.make_app(tmp_path)) as site:
         fetch_report(site, "/runs/run/report.html")
         tab.goto(f"{site.url}/runs/run/report.html")
+        expect(tab.locator("#browser")).to_be_visible()
         tab.locator("[name=log]").focus()
         tab.locator("[name=log]").select_option("training")
         expect(tab.locator("#count")).to_contain_text("16 episodes")
@@ -356,8 +358,9 @@ def test_open_report_shows_new_episodes_and_keeps_the_view(
         assert tab.evaluate("location.hash") == "#log=training"
         assert tab.evaluate("document.body.dataset.same") == "true"
         assert tab.locator("[name=log]").input_value() == "training"
+        # The server may have answered between the writes of the episodes and of the metrics.
         plot = tab.locator("#training svg").first
-        assert "over 41 updates" in str(plot.get_attribute("aria-label"))
+        expect(plot).to_have_attribute("aria-label", re.compile("over 41 updates"), timeout=60_000)
         tab.locator("[name=log]").select_option("update-3")
         tab.locator("#episodes a").first.click()
         expect(tab.locator("#episode .observation li").nth(1)).to_have_text(INJECTION)

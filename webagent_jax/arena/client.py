@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import webagent_jax
+from webagent_jax import python_process
 from webagent_jax.arena.registry import SITES
 from webagent_jax.types import InfraError
 from webagent_jax.world_names import hostname, slot_origin
@@ -44,15 +41,10 @@ class ArenaServerHandle:
         page_socket = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port = page_socket.getsockname()[1]
         self._socket, server_end = socket.socketpair()
-        module = "webagent_jax.arena.server"
         descriptors = (page_socket.fileno(), server_end.fileno())
         # The server ends when this end of the socket pair closes, even if this process is killed.
-        # -P: a package of the current folder must not replace the one of this process.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *map(str, descriptors), str(latency)],
-            pass_fds=descriptors,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": _python_path()},
+        self._process = python_process.start(
+            "webagent_jax.arena.server", *map(str, descriptors), str(latency), pass_fds=descriptors
         )
         # Only the server may hold these ends: otherwise its exit would not close them.
         page_socket.close()
@@ -160,9 +152,3 @@ class ArenaServerHandle:
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
         return line
-
-
-def _python_path() -> str:
-    """Return a PYTHONPATH with which the server imports this package, wherever it is."""
-    parent_folder = str(Path(webagent_jax.__file__).parents[1])
-    return os.pathsep.join(filter(None, [parent_folder, os.environ.get("PYTHONPATH")]))

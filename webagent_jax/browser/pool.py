@@ -11,6 +11,7 @@ from webagent_jax.browser.context import ContextSpec, checked_origins
 from webagent_jax.browser.launchers import BrowserLauncher, LocalLauncher, RemoteLauncher
 from webagent_jax.browser.session import Session
 from webagent_jax.browser.worker import BrowserWorker
+from webagent_jax.browser.worker_process import WorkerProcess
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import InfraError
 
@@ -23,7 +24,7 @@ class PoolStats:
     contexts_reused: int  # cleared contexts that another episode reused
     contexts_live: int  # contexts in use now
     launches: int  # Chromium launches
-    crashes: int  # unexpected exits of Chromium
+    crashes: int  # unexpected exits of Chromium or of the process of a worker
     recycles: int  # Chromium processes replaced for their age or memory
 
 
@@ -57,8 +58,9 @@ class BrowserPool:
         ]
         # Every endpoint gets at least one worker.
         count = max(config.num_processes, len(launchers))
+        worker_class = WorkerProcess if config.worker_type == "process" else BrowserWorker
         self._workers = [
-            BrowserWorker(config, launchers[i % len(launchers)], f"browser-{i}")
+            worker_class(config, launchers[i % len(launchers)], f"browser-{i}")
             for i in range(count)
         ]
         self._num_sessions = [0] * count  # open sessions by worker
@@ -108,27 +110,23 @@ class BrowserPool:
         index = self._reserve()
         worker = self._workers[index]
         try:
-            process, context = worker.open(spec)
+            if isinstance(worker, WorkerProcess):
+                return worker.open_session(spec, lambda: self._release(index))
+            return Session.open(worker, spec, self._config, lambda: self._release(index))
         except BaseException:
             self._release(index)
             raise
-        return Session(
-            worker,
-            process,
-            context,
-            config=self._config,
-            on_close=lambda: self._release(index),
-        )
 
     def stats(self) -> PoolStats:
         """Return the counts since the pool was opened."""
+        stats = [worker.stats() for worker in self._workers]
         return PoolStats(
-            contexts_opened=sum(w.contexts_opened for w in self._workers),
-            contexts_reused=sum(w.contexts_reused for w in self._workers),
+            contexts_opened=sum(s.contexts_opened for s in stats),
+            contexts_reused=sum(s.contexts_reused for s in stats),
             contexts_live=sum(self._num_sessions),
-            launches=sum(w.launches for w in self._workers),
-            crashes=sum(w.crashes for w in self._workers),
-            recycles=sum(w.recycles for w in self._workers),
+            launches=sum(s.launches for s in stats),
+            crashes=sum(s.crashes for s in stats),
+            recycles=sum(s.recycles for s in stats),
         )
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from playwright.async_api import Page
 
-from webagent_jax.browser.context import EpisodeContext
+from webagent_jax.browser.context import ContextSpec, EpisodeContext
 from webagent_jax.browser.worker import BrowserWorker, ChromiumProcess
 from webagent_jax.config import BrowserConfig
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -41,6 +41,22 @@ class Session:
         self._on_close = on_close
         self._quiet_timeout = config.navigation_timeout + 3 * config.settle_timeout
         self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        worker: BrowserWorker,
+        spec: ContextSpec,
+        config: BrowserConfig,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> Session:
+        """Open a session in a fresh or cleared context of the worker.
+
+        Raises:
+            InfraError: Chromium does not start or does not open a context.
+        """
+        chromium, context = worker.open(spec)
+        return cls(worker, chromium, context, config=config, on_close=on_close)
 
     def goto(self, url: str) -> None:
         """Load `url` in the active tab and wait until the page is quiet.

@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 from playwright.async_api import Browser, Playwright, async_playwright
@@ -33,6 +34,25 @@ _SLACK_SECONDS = 2.0  # extra wait of a thread, so that the loop times out first
 _CONTEXTS_PER_RSS_CHECK = 20
 _POOLED_SECONDS = 60.0  # time that a cleared context, an empty page, stays in the pool
 _GUARD_INTERVAL_SECONDS = 2.0  # time between checks for renderers that exceed the memory limit
+# Longest time in seconds to open a context. It has two tries, and two launches with a stop of the
+# driver between them: a canceled launch could leave a Chromium process that is never closed.
+OPEN_TIMEOUT = 4 * (_LAUNCH_TIMEOUT + _SLACK_SECONDS) + _CLOSE_TIMEOUT
+STOP_TIMEOUT = 4 * _CLOSE_TIMEOUT  # longest time in seconds of BrowserWorker.close
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """Counts of a worker since its start."""
+
+    contexts_opened: int = 0  # fresh contexts
+    contexts_reused: int = 0  # cleared contexts that another episode reused
+    launches: int = 0  # Chromium launches
+    crashes: int = 0  # unexpected exits of Chromium or of the process of the worker
+    recycles: int = 0  # Chromium processes replaced for their age or memory
+
+    def __add__(self, other: WorkerStats) -> WorkerStats:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return WorkerStats(*(mine + others for mine, others in pairs))
 
 
 class ChromiumProcess:
@@ -109,15 +129,22 @@ class BrowserWorker:
         Raises:
             InfraError: Chromium does not start or does not open a context.
         """
-        # Two contexts, and two launches with a stop of the driver between them. A canceled launch
-        # could leave a Chromium process that is never closed.
-        timeout = 4 * (_LAUNCH_TIMEOUT + _SLACK_SECONDS) + _CLOSE_TIMEOUT
-        return self.run(lambda: self._open(spec), timeout)
+        return self.run(lambda: self._open(spec), OPEN_TIMEOUT)
 
     def release(self, chromium: ChromiumProcess, context: EpisodeContext) -> None:
         """Close a context or put it into the pool, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the context
             self._loop.call_soon_threadsafe(self._recycle_or_close, chromium, context)
+
+    def stats(self) -> WorkerStats:
+        """Return the counts since the start."""
+        return WorkerStats(
+            contexts_opened=self.contexts_opened,
+            contexts_reused=self.contexts_reused,
+            launches=self.launches,
+            crashes=self.crashes,
+            recycles=self.recycles,
+        )
 
     def close(self) -> None:
         """Stop Chromium, driver and thread in bounded time; ignore errors of a dead browser."""

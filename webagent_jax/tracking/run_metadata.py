@@ -27,6 +27,7 @@ _EXECUTION_OPTIONS = (
     "browser.max_rss_mib",
     "browser.navigation_timeout",
     "browser.num_processes",
+    "browser.worker_type",
     "browser.ws_endpoints",
     "engine.kv_cache_mib",
     "engine.slots",

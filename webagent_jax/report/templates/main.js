@@ -38,8 +38,9 @@ function arrowDirection(event, back, forward) {
   return { [back]: -1, [forward]: 1 }[event.key] ?? 0;
 }
 
-// Shortcuts do not apply in form fields and scrollable regions.
-const isTyping = (event) => event.target.closest?.("input, select, textarea, dialog");
+// Shortcuts do not apply in form fields, open dialogs and scrollable regions. The button of a dialog
+// that has just closed keeps the focus until the next frame.
+const isTyping = (event) => event.target.closest?.("input, select, textarea, dialog[open]");
 const isScrolling = (event) => event.target.closest?.("[data-scrolls]");
 
 function key(event) {
