@@ -124,6 +124,7 @@ class PromptConfig:
 
 
 ObservationFormat = Literal["compact", "webarena_lite"]
+WorkerType = Literal["thread", "process"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class BrowserConfig:
     num_processes: int = 1  # number of Chromium processes, each with its own worker
     # Whether a worker, which drives one Chromium, is a thread or a process. Threads share one
     # interpreter lock, which limits the turns per second on machines with many cores.
-    worker_type: Literal["thread", "process"] = "thread"
+    worker_type: WorkerType = "thread"
     # Playwright servers that launch the Chromium processes, in round-robin order
     # (ws://host:port/path); empty: local processes.
     ws_endpoints: tuple[str, ...] = ()

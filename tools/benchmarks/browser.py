@@ -21,11 +21,12 @@ import numpy as np
 
 from tools.benchmarks import baseline, site, timing
 from webagent_jax.browser import BrowserPool, Session, chromium
-from webagent_jax.config import BrowserConfig, ObservationFormat
+from webagent_jax.config import BrowserConfig, ObservationFormat, WorkerType
 from webagent_jax.types import Action, ActionKind
 
 _ELEMENTS, _ROWS = 3_000, 500
 _CONTEXTS = (1, 4, 8, 16, 32)
+_CPU_CONTEXTS = 8
 _STEPS = 320  # steps of all contexts together
 _BASELINE_OBSERVATIONS = 3  # per page; each takes seconds
 _BASELINE_STEPS = 12  # steps per environment
@@ -104,7 +105,8 @@ def _add_baseline(
 
 def _steps(origin: str, request: dict[str, Any], baseline_python: str) -> Iterator[dict[str, Any]]:
     """Yield steps per second; a step clicks, waits for a quiet page, observes, reads the reward."""
-    our_rates = {n: _steps_per_second(origin, request["counter"], contexts=n) for n in _CONTEXTS}
+    url = request["counter"]
+    our_rates = {n: _measure_steps(origin, url, n)[0] for n in _CONTEXTS}
     result: dict[str, Any] = {"name": "steps per second, by contexts", "ours": our_rates}
     if baseline_python:
         request = request | {"steps": _BASELINE_STEPS, "processes": _BASELINE_PROCESSES}
@@ -118,14 +120,22 @@ def _steps(origin: str, request: dict[str, Any], baseline_python: str) -> Iterat
                 "best / one process": best / by_processes["1"],
             }
     yield result
+    # Threads of one process share an interpreter lock, which this time occupies.
+    yield {"name": "CPU ms of the main process per step, by worker type"} | {
+        worker_type: _measure_steps(origin, url, _CPU_CONTEXTS, worker_type)[1]
+        for worker_type in get_args(WorkerType)
+    }
 
 
-def _steps_per_second(origin: str, url: str, contexts: int) -> float:
+def _measure_steps(
+    origin: str, url: str, contexts: int, worker_type: WorkerType = "thread"
+) -> tuple[float, float]:
+    """Return steps per second, and CPU milliseconds of this process per step."""
     steps_per_context = max(_STEPS // contexts, 2)
     barrier = threading.Barrier(contexts + 1, timeout=120)
     processes = min(contexts, os.cpu_count() or 1)
     with (
-        BrowserPool(BrowserConfig(num_processes=processes)) as pool,
+        BrowserPool(BrowserConfig(num_processes=processes, worker_type=worker_type)) as pool,
         ThreadPoolExecutor(contexts) as threads,
     ):
 
@@ -141,10 +151,12 @@ def _steps_per_second(origin: str, url: str, contexts: int) -> float:
 
         futures = [threads.submit(run_context) for _ in range(contexts)]
         barrier.wait()
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         for future in futures:
             future.result()
-        return contexts * steps_per_context / (time.perf_counter() - start)
+        steps = contexts * steps_per_context
+        cpu_ms = 1000 * (time.process_time() - cpu_start) / steps
+        return steps / (time.perf_counter() - start), cpu_ms
 
 
 def _run_steps(session: Session, click: Action, steps: int) -> float:
