@@ -92,6 +92,12 @@ _AFTER_ARENA_TITLES = {
     "grpo_learning_rate_4e-4": "temperature 1.3, learning rate 4e-4, 7 updates",
 }
 
+_FOUR_TASKS_TITLES = {
+    "bc": "BC",
+    "bc_more": "BC, second round",
+    "grpo": "M-GRPO, 9 updates",
+}
+
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
     "headline": headline,
@@ -122,6 +128,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_third_epoch": miniwob_third_epoch,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
+    "miniwob_four": partial(runs_from, "miniwob_four", _FOUR_TASKS_TITLES),
+    "miniwob_four_updates": partial(updates_of, "miniwob_four/grpo"),
     "miniwob_after_arena": partial(runs_from, "miniwob_after_arena", _AFTER_ARENA_TITLES),
     "miniwob_after_arena_tasks": partial(
         task_rates, "miniwob_after_arena", "bc", "grpo", evaluation="greedy"
