@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from webagent_jax.browser import chromium
@@ -134,8 +135,9 @@ class BrowserPool:
         with self._lock:
             # Set before the workers close, so that no session starts on a closing worker.
             self._closed = True
-        for worker in self._workers:
-            worker.close()
+        # At the same time, because a frozen worker ends only at its time limit.
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            list(threads.map(lambda worker: worker.close(), self._workers))
 
     def __enter__(self) -> BrowserPool:
         return self
