@@ -21,7 +21,8 @@ it had no gain over a third epoch of BC on these tasks, and success on the other
     webagent evaluate --config=miniwob --workdir=runs/miniwob/eval_grpo \
         --config.policy.path=runs/miniwob/grpo/policy
 
-`:all_tasks_grpo` is M-GRPO from the adapter on all 56 tasks. It needs a GPU and about 10 CPU cores.
+`:all_tasks_grpo` is M-GRPO from the adapter on all 56 tasks, for a GPU and many CPU cores. It has
+not been run there, and its options are not tuned.
 
     webagent train grpo --config=miniwob:all_tasks_grpo --workdir=runs/miniwob/all_tasks_grpo
 

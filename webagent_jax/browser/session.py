@@ -17,6 +17,11 @@ T = TypeVar("T")
 _NAVIGATION_KINDS = {ActionKind.GOTO, ActionKind.GO_BACK, ActionKind.GO_FORWARD}
 
 
+def quiet_timeout(config: BrowserConfig) -> float:
+    """Return the longest time in seconds until a page is quiet after a change."""
+    return config.navigation_timeout + 3 * config.settle_timeout
+
+
 class Session:
     """Isolated browser context of one episode.
 
@@ -39,7 +44,7 @@ class Session:
         self._spec = context.spec
         self._config = config
         self._on_close = on_close
-        self._quiet_timeout = config.navigation_timeout + 3 * config.settle_timeout
+        self._quiet_timeout = quiet_timeout(config)
         self._closed = False
 
     @classmethod

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from webagent_jax import python_process
 from webagent_jax.browser.context import ContextSpec
 from webagent_jax.browser.launchers import BrowserLauncher
-from webagent_jax.browser.session import Session
+from webagent_jax.browser.session import Session, quiet_timeout
 from webagent_jax.browser.worker import OPEN_TIMEOUT, STOP_TIMEOUT, WorkerStats
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.types import InfraError
@@ -178,7 +178,6 @@ class WorkerProcess:
 
     def _open_session(self, spec: ContextSpec, on_close: Callable[[], None]) -> RemoteSession:
         config = self._config
-        quiet_timeout = config.navigation_timeout + 3 * config.settle_timeout
         process, connection = self._connect()
         try:
             _request(connection, spec, OPEN_TIMEOUT + _SLACK_SECONDS)
@@ -192,7 +191,7 @@ class WorkerProcess:
             raise
         return RemoteSession(
             connection,
-            timeout=quiet_timeout
+            timeout=quiet_timeout(config)
             + max(config.navigation_timeout, config.call_timeout)
             + _SLACK_SECONDS,
             on_timeout=lambda: self._kill(process),
