@@ -228,6 +228,19 @@ def test_session_opens_if_process_ends_unnoticed(
     assert private_pool.stats().crashes == 1
 
 
+def test_process_that_does_not_start_leaves_no_descriptor_open(
+    private_pool: BrowserPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("out of memory")
+
+    monkeypatch.setattr(worker_process.python_process, "start", fail)
+    descriptors = os.listdir("/proc/self/fd")
+    with pytest.raises(InfraError, match="the browser process does not start: out of memory"):
+        private_pool.session(origins=[])
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
+
+
 @pytest.mark.browser
 def test_frozen_worker_process_is_replaced(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_SLACK_SECONDS", 1.0)

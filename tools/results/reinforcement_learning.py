@@ -27,26 +27,35 @@ def bc_and_grpo(folder: str) -> str:
     return table_of(header, rows)
 
 
-def runs_from(folder: str, titles: Mapping[str, str]) -> str:
+def runs_from(
+    folder: str, titles: Mapping[str, str], other_starts: Mapping[str, str | None] | None = None
+) -> str:
     """Return the table of a policy and of runs that start from it, sampled and greedy.
 
     Args:
         folder: folder of the runs in docs/results/.
         titles: title of each run by name; the first is the policy that the others start from.
+        other_starts: name of the run that a run starts from, if it is not the first; None for
+            other policies without a gain.
     """
     runs = {run.name: run for run in load_runs(folder)}
-    start = next(iter(titles))
+    first = next(iter(titles))
+    starts = dict.fromkeys(titles, first) | {first: None} | dict(other_starts or {})
     rows = []
     for name, title in titles.items():
+        start = starts[name]
         cells = []
         for kind in ("sampled", "greedy"):
-            baseline, evaluation = runs[start].evals[kind], runs[name].evals.get(kind)
-            cells.append(interval(evaluation) if evaluation else "")
-            has_gain = name != start
-            cells.append(gain_over(baseline, evaluation) if evaluation and has_gain else "")
+            evaluation = runs[name].evals.get(kind)
+            if not evaluation:
+                cells += ["", ""]
+                continue
+            gain = gain_over(runs[start].evals[kind], evaluation) if start else ""
+            cells += [interval(evaluation), gain]
         rows.append([title, runs[name].commit, *cells])
-    gain = f"minus {titles[start]}, paired"
-    header = [f"success, % of {baseline['n']}", "commit", "temperature 1", gain, "greedy", gain]
+    baseline = runs[first].evals["sampled"]
+    minus = f"minus {titles[first]}, paired"
+    header = [f"success, % of {baseline['n']}", "commit", "temperature 1", minus, "greedy", minus]
     return table_of(header, rows)
 
 

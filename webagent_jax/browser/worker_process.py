@@ -227,13 +227,17 @@ class WorkerProcess:
         return False
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._control, server_end = socket.socketpair()
-        with server_end:
-            process = python_process.start(
-                _SERVER_MODULE, str(server_end.fileno()), pass_fds=[server_end.fileno()]
-            )
-        with _open_connection(self._control) as connection:
-            connection.send((self._config, self._launcher, self._name))
+        with contextlib.ExitStack() as on_error:
+            control, server_end = socket.socketpair()
+            on_error.callback(control.close)
+            with server_end:
+                process = python_process.start(
+                    _SERVER_MODULE, str(server_end.fileno()), pass_fds=[server_end.fileno()]
+                )
+            with _open_connection(control) as connection:
+                connection.send((self._config, self._launcher, self._name))
+            on_error.pop_all()
+        self._control = control
         return process
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
