@@ -166,7 +166,9 @@ def test_truncated_episode_has_reward_if_task_is_done():
     assert env.step('do(action="Wait")')[1:4] == (1.0, False, True)
     env.reset(seed=0)
     assert env.step('exit(message="42")')[1:4] == (1.0, True, False)
-    assert task_suite.answers == [None, "42"]
+    env.reset(seed=0)
+    assert env.step("exit()")[1:4] == (1.0, True, False)
+    assert task_suite.answers == [None, "42", ""]
 
 
 def test_exit_terminates_episode_without_earlier_error(env):

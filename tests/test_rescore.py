@@ -46,10 +46,10 @@ def write_run(folder: Path, episodes: Sequence[Episode], **options: Any) -> Path
 
 
 def make_episode(
-    file: str, name: str, answer: str | None, reward: float, final_url: str = ""
+    file: str, name: str, answer: str | None, reward: float, final_url: str = "", **options: Any
 ) -> Episode:
     """Return an episode of a task file; with a final address it has the file that stores it."""
-    task = catalog.read(WebArenaConfig(test_file=file)).task(name, "test")
+    task = catalog.read(WebArenaConfig(test_file=file, **options)).task(name, "test")
     addresses = {site: f"http://{site}.example" for site in task.sites}
     files = {verified.SITES_FILE: verified.sites_file(addresses, final_url)} if final_url else {}
     outcome = Outcome.SUCCESS if reward else Outcome.FAILURE
@@ -165,6 +165,17 @@ def test_labels_have_the_text_comparison_of_their_harness(tmp_path: Path) -> Non
     )
     # WebArena-Lite compares words, WebArena-Lite-v2 parts of the text.
     assert rescore.rescore(run, ["lite-v2"]).rewards == {"original": [0.0], "lite-v2": [1.0]}
+
+
+def test_labels_of_sites_in_the_config_are_scored(tmp_path: Path) -> None:
+    rows = [
+        make_row(0, "crm", reference_answers={"must_include": [text]}) for text in ("170", "189")
+    ]
+    file, fixed = (write_file(tmp_path / f"{n}.json", [row]) for n, row in enumerate(rows))
+    options = {"addresses": ("crm=http://localhost:3000",)}
+    episode = make_episode(file, "0", "It is 170", 1.0, **options)
+    run = write_run(tmp_path / "run", [episode], test_file=file, **options)
+    assert rescored(run, "original", test_file=fixed) == [(0.0, "")]
 
 
 def test_labels_of_the_run_are_scored_again_with_another_file(tmp_path: Path) -> None:

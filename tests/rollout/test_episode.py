@@ -159,6 +159,19 @@ def test_parse_error_is_reported_in_next_observation(tokenizer, episode_config):
     assert len(episode.turns) == 3
 
 
+@pytest.mark.parametrize("call", ["exit()", 'exit(message="")'])
+def test_exit_without_message_has_empty_answer(tokenizer, episode_config, call):
+    class AnsweredEnv(FakeEnv):
+        def compute_reward(self, answer):
+            return float(answer == "")
+
+    episode, _ = run(tokenizer, episode_config, [f"<answer> {call} </answer>"], AnsweredEnv())
+    assert (episode.reward, episode.answer, len(episode.turns)) == (1.0, "", 1)
+    # None means that there was no exit action.
+    episode, _ = run(tokenizer, episode_config, [MISS], AnsweredEnv())
+    assert (episode.reward, episode.answer) == (0.0, None)
+
+
 def test_exit_answer_determines_reward(tokenizer, episode_config):
     episode, _ = run(tokenizer, episode_config, ['<answer> exit(message="42") </answer>'])
     assert (episode.outcome, episode.answer, len(episode.turns)) == (Outcome.SUCCESS, "42", 1)
@@ -206,6 +219,22 @@ def test_screenshots_are_recorded_only_if_enabled(tokenizer, episode_config):
     assert episode.final_screenshot is None
     episode, _ = run(tokenizer, dataclasses.replace(episode_config, keep_screenshots=True), [PRESS])
     assert episode.turns[0].screenshot == episode.final_screenshot == b"jpeg"
+
+
+def test_final_screenshot_is_not_of_page_that_evaluator_opens(tokenizer, episode_config):
+    class Environment(FakeEnv):
+        page = b"page of the agent"
+
+        def screenshot(self):
+            return self.page
+
+        def compute_reward(self, answer):
+            self.page = b"page of the evaluator"
+            return super().compute_reward(answer)
+
+    config = dataclasses.replace(episode_config, keep_screenshots=True)
+    episode, _ = run(tokenizer, config, [PRESS], Environment())
+    assert episode.final_screenshot == b"page of the agent"
 
 
 def test_files_of_environment_are_part_of_episode(tokenizer, episode_config):

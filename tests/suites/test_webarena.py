@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,24 @@ def test_expired_auth_state_is_renewed(deployment: Deployment) -> None:
     environment = open_environment(suite, "2")
     assert "Notes of byteblaze" in environment.reset().observation.text
     assert site.num_logins == 2
+    environment.close()
+
+
+@pytest.mark.parametrize(("lifetime", "num_logins"), [(-60, 2), (30, 2), (3600, 1)])
+def test_auth_state_with_expired_cookie_is_renewed(
+    deployment: Deployment, lifetime: int, num_logins: int
+) -> None:
+    site = deployment.add_site("gitlab")
+    suite = deployment.make_suite("2")
+    [path] = deployment.auth_dir.iterdir()
+    state = json.loads(path.read_text())
+    # The site still knows the session.
+    for cookie in state["cookies"]:
+        cookie["expires"] = time.time() + lifetime
+    path.write_text(json.dumps(state))
+    environment = open_environment(suite, "2")
+    assert "Notes of byteblaze" in environment.reset().observation.text
+    assert site.num_logins == num_logins
     environment.close()
 
 

@@ -226,7 +226,8 @@ def test_sites_of_users_are_those_with_address(tmp_path: Path) -> None:
     )
     tasks, addresses = suite.read(config, (), {"GITLAB": "http://gitlab.test"})
     assert tasks.sites == ("gitlab", "crm")
-    assert addresses == {"crm": ("http://crm.test:80",), "gitlab": ("http://gitlab.test",)}
+    # Spelled as in browsers.
+    assert addresses == {"crm": ("http://crm.test",), "gitlab": ("http://gitlab.test",)}
     assert catalog.modified_sites(tasks.task("1", "test")) == ("crm", "gitlab")
     assert catalog.login_sites(tasks.task("1", "test")) == ("gitlab",)
     task = task_file.with_addresses(

@@ -46,12 +46,24 @@ def test_addresses_split_on_whitespace_in_both_variables() -> None:
     }
 
 
+def test_addresses_are_spelled_as_in_browsers() -> None:
+    environ = {
+        "GITLAB": "HTTP://Sites.Example:80 https://Sites.Example:443/Git/ http://[::1]:80",
+        "REDDIT": "https://sites.example:80",
+    }
+    assert sites.addresses_from_environment(environ, ["gitlab", "reddit"]) == {
+        "gitlab": ("http://sites.example", "https://sites.example/Git", "http://[::1]"),
+        "reddit": ("https://sites.example:80",),
+    }
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ("", r"set GITLAB \(or WA_GITLAB\)"),
         ("http://a:8023 b:8023", "'b:8023' must begin with http://"),
         ("http://a:8023 http://a:8023/", "names a replica twice"),
+        ("http://a:80 http://A", "names a replica twice"),
     ],
 )
 def test_invalid_addresses_raise_error(value: str, message: str) -> None:

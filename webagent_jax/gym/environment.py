@@ -141,7 +141,7 @@ class WebEnv(gymnasium.Env[str, str]):
         elif parsed.kind is ActionKind.EXIT:
             # Without the error of the action before.
             observation = dataclasses.replace(observation, error=None)
-            done, answer = True, parsed.value
+            done, answer = True, parsed.value or ""
         else:
             result = env.step(parsed)
             observation, done = result.observation, result.terminated

@@ -106,7 +106,13 @@ class _EpisodeRunner:
             observation = step.observation
         return self._finish_with_reward(Outcome.TRUNCATED)
 
-    def finish(self, reward: float | None, outcome: Outcome, infra_error: str = "") -> Episode:
+    def finish(
+        self,
+        reward: float | None,
+        outcome: Outcome,
+        infra_error: str = "",
+        screenshot: bytes | None = None,
+    ) -> Episode:
         return Episode(
             task=self._task,
             intent=self._intent,
@@ -116,8 +122,7 @@ class _EpisodeRunner:
             answer=self._answer,
             seconds=time.monotonic() - self._start_time,
             infra_error=infra_error,
-            # After a fault, the page may be gone.
-            final_screenshot=self._take_screenshot() if outcome is not Outcome.INFRA else None,
+            final_screenshot=screenshot,
         )
 
     def _next_turn(self, observation: Observation) -> Turn | None:
@@ -155,7 +160,8 @@ class _EpisodeRunner:
                 # The page is not touched; the next prompt contains the reason.
                 return StepResult(replace(turn.observation, error=reason), terminated=False)
             case Action(kind=ActionKind.EXIT, value=answer):
-                self._answer = answer
+                # None means that there was no exit action.
+                self._answer = answer or ""
                 return StepResult(turn.observation, terminated=True)
         with self._measure("browser"):
             step = self._environment.step(turn.action)
@@ -176,10 +182,14 @@ class _EpisodeRunner:
 
     def _finish_with_reward(self, outcome: Outcome) -> Episode:
         """Return the episode with its reward; `outcome` applies if the reward is 0."""
+        # Before the reward, because evaluators open other pages in the same tab.
+        screenshot = self._take_screenshot()
         with self._measure("reward"):
             reward = self._environment.compute_reward(self._answer)
         # `truncated` is separate: a truncated episode can have a reward.
-        episode = self.finish(reward, Outcome.SUCCESS if reward > 0 else outcome)
+        episode = self.finish(
+            reward, Outcome.SUCCESS if reward > 0 else outcome, screenshot=screenshot
+        )
         environment = self._environment
         return replace(
             episode,

@@ -42,7 +42,7 @@ class SiteTask:
 
     intent: str  # instruction for the agent
     # Returns the reward, 0 or 1 or a bool, for the final page and the answer of the agent. The
-    # answer is None if the agent gave none.
+    # answer is empty after exit() without a message, and None without an exit.
     reward: Callable[[Session, str | None], float]
     start: str = ""  # address of the first page, relative to that of the site
     # Returns whether the page ends the episode, after each action; None: only the agent ends it.

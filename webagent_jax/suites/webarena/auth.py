@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from webagent_jax.suites.folders import create_writable_folder
 from webagent_jax.suites.webarena import http, sites
 from webagent_jax.types import Action, ActionKind, InfraError
 
+_MIN_COOKIE_SECONDS = 60.0  # a cookie that expires sooner counts as expired
 _SINGLE_SESSION_SITE = "shopping_admin"  # by default a login ends other sessions of the account
 _SHARING_FIX = (
     "episodes at the same time need admin/security/admin_account_sharing=1, which "
@@ -318,12 +320,16 @@ def _write_state(path: Path, state: Mapping[str, Any]) -> None:
 def _cookie_header(state: Mapping[str, Any], url: str) -> str:
     """Return the Cookie header that a browser with this state sends to `url`."""
     host, path = urlsplit(url).hostname or "", urlsplit(url).path
+    # A site may still know the session of a cookie that browsers drop because it has expired.
+    min_expiry = time.time() + _MIN_COOKIE_SECONDS
     return "; ".join(
         f"{cookie['name']}={cookie['value']}"
         for cookie in state["cookies"]
         # A cookie of a domain also applies to its subdomains, but not to hosts that only end alike.
         if f".{host}".endswith(f".{cookie['domain'].lstrip('.')}")
         and path.startswith(cookie["path"])
+        # Playwright's -1 is a cookie of the browser session, which does not expire.
+        and not 0 <= cookie.get("expires", -1) < min_expiry
     )
 
 

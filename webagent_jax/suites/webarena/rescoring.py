@@ -52,7 +52,7 @@ def label_tasks(config: WebArenaConfig) -> dict[int, Task]:
         file = catalog.test_source(config)
         if not file:
             raise ConfigError("labels=original needs the task file with them: set --test_file=FILE")
-        tasks = catalog.load_file(file)
+        tasks = catalog.load_file(file, catalog.configured_addresses(config))
     return {task.eval["webarena_id"]: task for task in tasks if "webarena_id" in task.eval}
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from webagent_jax.browser.context import checked_origins, origin_of
 from webagent_jax.config import ConfigError
@@ -24,6 +25,8 @@ _ACCEPTED, _IN_PROGRESS = (
 _READY_STATUS = "Ready for duty!"  # status text of a reset server after a reset
 _HELP = "see third_party/webarena/README.md"
 
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
 Addresses = Mapping[str, Sequence[str]]
 """Addresses of the replicas of each site."""
 
@@ -33,25 +36,35 @@ def addresses_from_environment(
 ) -> Addresses:
     """Return the addresses of the sites in `GITLAB` or `WA_GITLAB`; spaces separate replicas.
 
+    Addresses are spelled as in browsers, because evaluators compare them with those of pages.
+
     Raises:
         ConfigError: a site has no address, an address is not http or is a duplicate; the message
             says how to fix it.
     """
     variables = task_file.addresses_from_environment(environ, required_sites)
-    addresses = {
-        site: tuple(a.rstrip("/") for a in variables[site].split())
-        for site in sorted(required_sites)
-    }
-    for site, replicas in addresses.items():
-        for address in replicas:
+    addresses = {}
+    for site in sorted(required_sites):
+        entries = variables[site].split()
+        for address in entries:
             if origin_of(address) is None:
                 raise ConfigError(
                     f"{site.upper()}={variables[site]!r}: {address!r} must begin with http:// or "
                     "https:// (separate several addresses of a site by spaces)"
                 )
-        if len(set(replicas)) < len(replicas):
+        addresses[site] = tuple(map(_canonical_address, entries))
+        if len(set(addresses[site])) < len(entries):
             raise ConfigError(f"{site.upper()}={variables[site]!r} names a replica twice")
     return addresses
+
+
+def _canonical_address(address: str) -> str:
+    """Return an http address with its host in lower case, without a default port or last slash."""
+    parts = urlsplit(address)
+    host = parts.netloc.lower()
+    if parts.port == _DEFAULT_PORTS[parts.scheme]:
+        host = host.removesuffix(f":{parts.port}")
+    return parts._replace(netloc=host).geturl().rstrip("/")
 
 
 def extra_origins(
