@@ -21,6 +21,8 @@ def test_image_contains_no_secrets():
     assert ".auth/" in secrets
     ignored = (root / ".dockerignore").read_text().split()
     assert [name for name in secrets if name.strip("/") not in ignored] == []
+    # The recipes read task files from the image.
+    assert "tasks" in (LAUNCH / "gke" / "xpk.sh").read_text() and "tasks" not in ignored
 
 
 def read_number(pattern: str, text: str) -> int:

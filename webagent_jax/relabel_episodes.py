@@ -76,7 +76,8 @@ def relabel_episodes(
         ]
         progress.start_phase("replays", len(jobs), "episodes")
         episodes = runtime.run(jobs, lambda episode: progress.advance())
-    solved = [episode for episode in episodes if episode.outcome is Outcome.SUCCESS]
+    # A success that was cut off would teach to continue after the task is solved.
+    solved = [e for e in episodes if e.outcome is Outcome.SUCCESS and not e.truncated]
     progress.log(f"{len(solved)} of {len(episodes)} replays solve their task")
     demonstrations = logged_episodes.shortest_by_task(filter(demos.has_only_actions, solved))
     kinds = Counter(eval_kind(dict(episode.task.eval)) for episode in demonstrations)

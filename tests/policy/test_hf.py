@@ -291,6 +291,7 @@ def test_unsupported_config_error_names_field(field, value, tmp_path):
             "num_attention_heads=0 must be at least 1",
         ),
         ('{"architectures": ["LlamaForCausalLM"]}', "has no field 'num_attention_heads'"),
+        ('{"command": "train bc", "config": {}}', "is the workdir of a run and not a policy"),
     ],
 )
 def test_damaged_config_error_names_file(content, message, tmp_path):

@@ -313,6 +313,19 @@ def test_advantages_of_groups_follow_config(tmp_path: Path) -> None:
     assert read_advantages(tmp_path, {"option_of_another_version": 1}) == [None] * 8
 
 
+def test_advantages_that_log_does_not_determine_are_omitted(tmp_path: Path) -> None:
+    log = tmp_path / "episodes" / "update-00001.jsonl"
+    episode_log.append_episodes(log, make_training_episodes(1))
+    batch_mean = {"grpo": {"advantage_estimator": "batch_mean"}}
+    assert None not in read_advantages(tmp_path, batch_mean)
+    replay = {"grpo": {"success_replay": True}, "suite": {"train_seeds_per_task": 5}}
+    for options in ({"rollout": {"group_timeout": 60.0}}, replay):
+        shutil.rmtree(tmp_path / "report")
+        assert read_advantages(tmp_path, options) == [None] * 8
+    shutil.copyfile(log, log.with_name("update-00001-process-1.jsonl"))
+    assert read_advantages(tmp_path, batch_mean) == [None] * 16
+
+
 def test_infra_attempt_has_no_advantage_and_its_retry_has_one(tmp_path: Path) -> None:
     episodes = make_training_episodes(1)[:4]
     failed = dataclasses.replace(episodes[1], reward=None, outcome=types.Outcome.INFRA)

@@ -255,6 +255,14 @@ def test_report_overlays_runs_and_averages_seeds(tmp_path: Path) -> None:
     assert "var(--series-0)" in svg and "var(--series-1)" in svg
 
 
+def test_curves_of_runs_with_equal_folder_names_have_distinct_names(tmp_path: Path) -> None:
+    first = write_curve(tmp_path / "r1" / "grpo", {"x": 1}, 0.1)
+    other = write_curve(tmp_path / "zero" / "grpo", {"x": 2}, 0.5)
+    page = html.write_report(first, [other]).read_text("utf-8")
+    assert "r1/grpo" in page and "zero/grpo" in page
+    assert "r1/grpo" not in html.write_report(first).read_text("utf-8")
+
+
 def test_launcher_rebuilds_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = load_main("report")
     with (

@@ -78,6 +78,13 @@ def test_run_named_bc_hides_no_other_run(tmp_path: Path) -> None:
     assert names == ["bc", "grpo", "other"]
 
 
+def test_run_inside_workdir_of_other_run_is_listed(tmp_path: Path) -> None:
+    for name in ("grpo", "grpo/bc", "grpo/eval_bc", "grpo/policy/eval"):
+        write_curve(tmp_path / name, {"seed": 0}, 0.1)
+    names = [path.relative_to(tmp_path).as_posix() for path in run_list.find_workdirs(tmp_path)]
+    assert names == ["grpo", "grpo/eval_bc"]
+
+
 def test_run_that_just_started_is_listed(tmp_path: Path) -> None:
     atomic_files.write_json(tmp_path / "new" / "config.json", {"config": {}, "commit": "0"})
     (workdir,) = run_list.find_workdirs(tmp_path)

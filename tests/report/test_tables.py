@@ -91,6 +91,23 @@ def test_webarena_lite_table_includes_published_rows() -> None:
     assert "Avg includes 1 episodes of tasks across sites" in output
 
 
+def test_table_of_other_site_has_its_column_and_no_published_rows() -> None:
+    rewards = make_rewards(("map", "crm"), 4, 0.25)
+    output = tables.evaluation(make_eval_record(rewards, "webarena_lite"))
+    assert parse_row(output, "success, %")[-3:] == ["Shopping", "crm", "Avg"]
+    assert parse_row(output, "this policy")[-3:] == ["-", "25.0", "25.0"]
+    assert "published" not in output and "Published" not in output
+
+
+def test_table_of_all_tasks_of_webarena_omits_published_rows() -> None:
+    output = tables.evaluation(make_eval_record(make_rewards(("map",), 166, 0.5), "webarena_lite"))
+    assert "published" not in output and "Published" not in output
+    record = make_eval_record(make_rewards(("map",), 4, 0.5), "webarena_lite")
+    assert "published" in tables.evaluation(record)
+    record["config"]["suite"]["webarena"]["matching_rules"] = "webarena"
+    assert "published" not in tables.evaluation(record)
+
+
 def test_train_split_table_omits_published_rows() -> None:
     output = tables.evaluation(
         make_eval_record(make_rewards(LITE, 2, 0.5), "webarena_lite", split="train")

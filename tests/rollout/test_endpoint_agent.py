@@ -74,7 +74,8 @@ def test_endpoint_prompts_and_responses_match_policy_format(
         assert turn.response_text == PRESS
         token_ids = turn.completion.token_ids
         np.testing.assert_array_equal(token_ids, tokenizer.encode_response(PRESS))
-        assert not turn.completion.logp.any() and len(turn.completion.logp) == len(token_ids)
+        # Reports show no probabilities.
+        assert len(turn.completion.logp) == len(token_ids) and np.isnan(turn.completion.logp).all()
         # The messages are the prompt that a local policy would receive.
         prompt = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in body["messages"])
         assert prompt + "<|assistant|>" == tokenizer.decode(turn.prompt_ids)

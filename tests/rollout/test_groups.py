@@ -198,6 +198,16 @@ def test_finished_episodes_of_another_task_run_again(make_scheduler, agents):
     ]
 
 
+def test_finished_episodes_of_another_instruction_run_again(make_scheduler, agents):
+    # The user may have corrected the task between the two starts of the run.
+    old_task = replace(TASK, intent="an earlier instruction")
+    finished_episodes = make_finished_episodes(0, (0, 2), task=old_task)
+    finished_episodes |= make_finished_episodes(0, (1,))
+    with make_scheduler(resume={0: 0}, first=1, finished=finished_episodes) as scheduler:
+        scheduler.next_group()
+    assert sorted(agents.calls) == [(0, 0), (0, 2)]
+
+
 def test_pending_group_has_update_of_oldest_episode(make_scheduler, agents):
     updates = {1: 4, 2: 3, 3: 6, 4: 2}
     finished_episodes = {

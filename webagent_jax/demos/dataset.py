@@ -6,6 +6,7 @@ files without this package.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -175,18 +176,25 @@ def read(directory: Path) -> Demonstrations:
     Raises:
         DemosError: the directory contains no demonstrations, or they are damaged.
     """
-    dataset = _dataset_dir(directory)
-    if dataset is None:
-        raise DemosError(
-            f"no demonstrations in {directory}: "
-            "write them to DIR/demos with webagent collect --workdir=DIR"
-        )
+    dataset = _require_dataset(directory)
     try:
         # The features are those of the directory, which may have an older version.
         source = tfds.builder_from_directory(dataset).as_data_source("train")
     except (json_format.ParseError, LookupError, ValueError) as damage:
         raise _damage_error(directory, damage) from damage
     return Demonstrations(source, directory)
+
+
+def checksum(directory: Path) -> str:
+    """Return a checksum of the demonstrations in a directory, which a copy has too.
+
+    Raises:
+        DemosError: the directory contains no demonstrations.
+    """
+    total = hashlib.sha256()
+    for path in sorted(_require_dataset(directory).glob("*.array_record*")):
+        total.update(path.read_bytes())
+    return total.hexdigest()
 
 
 def merge(directories: Sequence[Path]) -> Imported:
@@ -215,6 +223,21 @@ def _dataset_dir(directory: Path) -> Path | None:
     """Return the folder of the dataset, of this version or an older one; None without a dataset."""
     infos = directory.glob(f"{WebagentDemos.name}/[0-9]*/dataset_info.json")
     return max((info.parent for info in infos), default=None)
+
+
+def _require_dataset(directory: Path) -> Path:
+    """Return the folder of the dataset.
+
+    Raises:
+        DemosError: the directory contains no demonstrations.
+    """
+    dataset = _dataset_dir(directory)
+    if dataset is None:
+        raise DemosError(
+            f"no demonstrations in {directory}: "
+            "write them to DIR/demos with webagent collect --workdir=DIR"
+        )
+    return dataset
 
 
 def _existing_dataset(directory: Path, overwrite: bool) -> Path | None:

@@ -130,6 +130,11 @@ def to_json(config: ModelConfig, dtype: str) -> str:
 
 
 def _architecture(file: Path, raw: Raw) -> _Architecture:
+    if raw.keys() >= {"command", "config"}:
+        raise ConfigError(
+            f"{file.parent} is the workdir of a run and not a policy: use its subfolder policy or "
+            "adapter, which a finished training has"
+        )
     names = raw.get("architectures") or []
     if len(names) != 1 or names[0] not in _ARCHITECTURES:
         raise ConfigError(

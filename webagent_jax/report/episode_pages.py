@@ -69,15 +69,15 @@ def write(
     Args:
         workdir: workdir of the run.
         logs: episode logs of the run.
-        run_config: config of the run, from which the advantages are computed; None or the config
-            of another version omits them.
+        run_config: config of the run, from which the advantages are computed. They are omitted
+            without it, with that of another version, and if a log does not determine them.
 
     Raises:
         ValueError: a line before the last is not valid JSON; the message names file and line.
     """
     folder = workdir / "report"
     directory = tokenizer_directory(workdir) if logs else None
-    grpo = _objective(run_config) if run_config else None
+    grpo = _objective(run_config, logs) if run_config else None
     # The tokenizer is loaded at most once, and not at all if no log has changed.
     open_decoder = cache(lambda: TokenDecoder(directory))
     tasks: dict[str, int] = {}
@@ -156,11 +156,20 @@ def _entries(
     return entries
 
 
-def _objective(run_config: Mapping[str, Any]) -> GRPOConfig | None:
+def _objective(run_config: Mapping[str, Any], logs: Sequence[EpisodeLogFile]) -> GRPOConfig | None:
+    """Return the objective of the run; None if a log does not determine its advantages."""
     try:
-        return config.from_config_dict(run_config).grpo
+        cfg = config.from_config_dict(run_config)
     except config.ConfigError:  # another version of the package wrote it
         return None
+    # Logs contain late attempts, which are not trained on, but not the replayed successes.
+    if cfg.rollout.group_timeout or cfg.grpo.success_replay:
+        return None
+    # The mean of a batch is over the logs of all processes.
+    updates = [log.update for log in logs if log.update is not None]
+    if cfg.grpo.advantage_estimator == "batch_mean" and len(set(updates)) < len(updates):
+        return None
+    return cfg.grpo
 
 
 def _advantages(episodes: Sequence[types.Episode], grpo: GRPOConfig) -> list[float | None]:

@@ -6,6 +6,7 @@ episodes; if it is missing, the page shows a message instead of the episodes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +65,27 @@ def write_report(path: Path, extra_workdirs: Sequence[Path] = ()) -> Path:
         FileNotFoundError: a workdir does not exist.
         ValueError: a file is not valid; the message names it.
     """
-    run = run_loader.load_run(path)
-    extra_runs = [run_loader.load_run(other) for other in extra_workdirs]
+    run, *extra_runs = map(run_loader.load_run, [path, *extra_workdirs])
+    if extra_runs:
+        names = _distinct_names([path, *extra_workdirs])
+        run, *extra_runs = map(_with_name, [run, *extra_runs], names)
     # The episodes first, so that the page never refers to files that do not exist.
     episodes = episode_pages.write(path, run.logs, run.config)
     atomic_files.write_text(path / "report.html", render(run, extra_runs, episodes))
     return path / "report.html"
+
+
+def _distinct_names(workdirs: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths of the workdirs that differ: `r1/grpo`, `zero/grpo`."""
+    parts = [workdir.resolve().parts for workdir in workdirs]
+    num_parts = 1
+    while len({part[-num_parts:] for part in parts}) < len(set(parts)):
+        num_parts += 1
+    return ["/".join(part[-num_parts:]) for part in parts]
+
+
+def _with_name(run: Run, name: str) -> Run:
+    return dataclasses.replace(run, name=name)
 
 
 def render(

@@ -307,17 +307,11 @@ class _Policy:
         ]
         try:
             with ThreadPoolExecutor(edit.num_samples) as threads:
-                completions = list(threads.map(agent.respond, requests))
+                return list(threads.map(agent.respond, requests))
         except EngineError:
             # A failed engine rejects all later requests; the next request makes a new one.
             self.close()
             raise
-        if self._is_endpoint:
-            return [
-                dataclasses.replace(c, logp=np.full(len(c.token_ids), np.nan, np.float32))
-                for c in completions
-            ]
-        return completions
 
     def _open_source(self) -> Engine | ChatEndpoint:
         from webagent_jax.endpoint import ChatEndpoint

@@ -18,6 +18,12 @@ from webagent_jax.tracking import atomic_files
 
 # Not bc/metrics.jsonl: a folder of runs may contain one named bc. A quickstart has a config.json.
 _RESULT_FILES = ("summary.json", "eval.json", "metrics.jsonl")
+# Folders of a workdir without other runs. Those of its phases belong to the run.
+_RUN_FOLDERS = {
+    *("bc", "grpo", "eval", "phases"),
+    *("checkpoints", "best", "policy", "adapter", "report", "tensorboard", "wandb"),
+    *("episodes", "demos", "demo_episodes"),
+}
 # The first of these metrics with two values is the sparkline of a run.
 _SPARKLINES = (("grpo", "reward"), ("bc", "validation/success"), ("bc", "loss"))
 _METRICS = {
@@ -75,11 +81,14 @@ def find_workdirs(root: Path) -> list[Path]:
     """Return the workdirs of the runs in a directory, without those of the phases of a run."""
     workdirs = []
     for name, children, _ in os.walk(root):
+        ignored: set[str] = set()
         if _is_workdir(Path(name)):
             workdirs.append(Path(name))
-            children.clear()
+            ignored = _RUN_FOLDERS
         # os.walk descends into the remaining children.
-        children[:] = sorted(child for child in children if not child.startswith("."))
+        children[:] = sorted(
+            child for child in children if not child.startswith(".") and child not in ignored
+        )
     return workdirs
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from webagent_jax.report import paper_results
 from webagent_jax.report.comparison import EvalComparison
+from webagent_jax.suites.task_file import SITES
 from webagent_jax.tracking.progress import duration
 
 Json = Mapping[str, Any]
@@ -133,7 +134,9 @@ def _by_row(record: Json) -> list[list[str]]:
 
 
 def _by_column(record: Json, columns: Mapping[str, str]) -> list[list[str]]:
-    """Return one column per site, as in the paper; only Avg includes tasks across sites."""
+    """Return one column per site, those of the paper first; only Avg has tasks across sites."""
+    others = [site for site in sorted(record["by_site"]) if site not in columns and "," not in site]
+    columns = {**columns, **{site: site for site in others}}
     entries = [*(record["by_site"].get(site) for site in columns), record]
     columns_text = [
         (
@@ -153,13 +156,23 @@ def _by_column(record: Json, columns: Mapping[str, str]) -> list[list[str]]:
 
 
 def _is_published_split(record: Json) -> bool:
+    """Return whether the tasks can be those of the published rates."""
     config = record["config"]
+    sites = {site for name in record["by_site"] for site in name.split(",")}
     return (
         _suite_name(record) == "webarena_lite"
         and config["eval"]["split"] == "test"
         # Older evaluations lack the option and used the labels of their file.
         and config["suite"]["webarena"].get("labels", "original") == "original"
+        and config["suite"]["webarena"]["matching_rules"] == "lite"
+        # Other task files have sites of their own, or more tasks.
+        and sites <= set(SITES)
+        and _num_tasks(record) <= paper_results.TASKS
     )
+
+
+def _num_tasks(record: Json) -> int:
+    return len({result["task_id"] for result in record["tasks"]})
 
 
 def _published_rows() -> Iterator[list[str]]:
@@ -176,7 +189,7 @@ def _notes(record: Json) -> Iterator[str]:
     if _is_published_split(record):
         yield (
             f"Published rows: {paper_results.SOURCE}, {paper_results.TASKS} tasks, of which this "
-            f"evaluation has {len({result['task_id'] for result in record['tasks']})}."
+            f"evaluation has {_num_tasks(record)}."
         )
     # The site of a task across sites is a list: "gitlab,reddit".
     num_cross_site = sum(entry["n"] for site, entry in record["by_site"].items() if "," in site)

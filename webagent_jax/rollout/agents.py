@@ -6,6 +6,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+
 from webagent_jax import expert_steps, seeds
 from webagent_jax.agent import prompts
 from webagent_jax.agent.tokenizer import ChatTokenizer
@@ -92,7 +94,8 @@ class EngineAgent:
 class EndpointAgent:
     """Agent that requests each response from a chat endpoint and encodes its text.
 
-    The log-probabilities are 0, because endpoints do not report them: RL cannot use these episodes.
+    The log-probabilities are NaN, because endpoints do not report them: RL cannot use these
+    episodes, and reports show no probabilities.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class EndpointAgent:
             len(request.prompt_ids) if num_prompt is None else num_prompt,
             len(encoded.token_ids) if num_completion is None else num_completion,
         )
-        return encoded
+        return replace(encoded, logp=np.full(len(encoded.token_ids), np.nan, np.float32))
 
 
 class ExpertSource(Protocol):

@@ -177,17 +177,20 @@ class GroupScheduler:
         finished = {
             job.attempt: self._finished.pop((job.group_index, job.attempt), None) for job in jobs
         }
-        # With adaptive task sampling, the index may have had another task.
+        # With adaptive task sampling, the index may have had another task; or the user has changed
+        # the instruction, which for some tasks is known only after a reset.
+        task = jobs[0].task
         episodes = {
             attempt: episode
             for attempt, episode in finished.items()
             if episode is not None
-            and episode.task.id == jobs[0].task.id
+            and episode.task.id == task.id
+            and task.intent in ("", episode.task.intent)
             and abs(update - episode.update) <= self._max_staleness
         }
         update = min([update, *(episode.update for episode in episodes.values())])
         # Before its jobs are queued, because `_job_stream` skips jobs without a pending group.
-        self._pending[index] = _PendingGroup(jobs[0].task, len(jobs), update, episodes)
+        self._pending[index] = _PendingGroup(task, len(jobs), update, episodes)
         missing = [replace(job, update=update) for job in jobs if job.attempt not in episodes]
         with self._condition:
             self._queue.extend(missing)
