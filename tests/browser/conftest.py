@@ -19,7 +19,10 @@ HTML = "<!doctype html><meta charset=utf-8><title>{title}</title><body>{body}</b
 
 
 class Site:
-    """Local HTTP server. Pages, redirects and delays (seconds before a response) are by path."""
+    """Local HTTP server. Pages, redirects and delays (seconds before a response) are by path.
+
+    A page at a path that ends in .xhtml is served as XHTML.
+    """
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}
@@ -43,7 +46,8 @@ class Site:
                     return
                 body = site.pages.get(path, "").encode()
                 self.send_response(200 if path in site.pages else 404)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
+                content_type = "application/xhtml+xml" if path.endswith(".xhtml") else "text/html"
+                self.send_header("Content-Type", f"{content_type}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 with contextlib.suppress(ConnectionError):  # the browser closed the connection

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright.async_api import Page
 
 from webagent_jax.browser import BrowserPool, Session, keys
 from webagent_jax.config import BrowserConfig
-from webagent_jax.types import Action, ActionKind, Observation
+from webagent_jax.types import Action, ActionKind, InfraError, Observation
 
 pytestmark = pytest.mark.browser
 Show = Callable[[str], Session]
@@ -437,6 +438,69 @@ def test_link_opens_tab_and_switch_tab_selects_it(show: Show, site: Any) -> None
     assert act(session, ActionKind.SWITCH_TAB, value="7") == (
         "there is no tab 7; tabs are numbered 0 to 1"
     )
+
+
+@pytest.mark.parametrize("kind", [ActionKind.CLICK, ActionKind.SEARCH])
+def test_action_that_closes_its_tab_continues_in_another(
+    kind: ActionKind, show: Show, site: Any
+) -> None:
+    site.add_page(
+        """<button onclick="window.close()">A</button>
+        <input aria-label=B onkeydown="if (event.key === 'Enter') window.close()">""",
+        "/popup",
+    )
+    session = show("<button onclick=\"window.open('/popup')\">Open</button>")
+    assert act(session, ActionKind.CLICK, "Open") is None
+    assert act(session, kind, "A" if kind is ActionKind.CLICK else "B", "x") is None
+    assert session.observe().text == "button Open [1]"
+
+
+def test_action_that_closes_the_last_tab_raises_infra_error(show: Show, site: Any) -> None:
+    site.add_page("<button onclick='window.close()'>Close</button>", "/popup")
+    session = show("<button onclick=\"window.open('/popup')\">Open</button>")
+    assert act(session, ActionKind.CLICK, "Open") is None
+
+    async def close_first_tab(page: Page) -> None:
+        await page.context.pages[0].close()
+
+    session.with_page(close_first_tab)
+    observation = session.observe()
+
+    def close_last_tab() -> None:
+        session.act(Action(ActionKind.CLICK, find_id(observation, "Close")))
+        session.observe()  # the tab may close only after the click
+
+    with pytest.raises(InfraError, match="the page closed its last tab"):
+        close_last_tab()
+
+
+def test_action_after_its_tab_closed_is_refused(show: Show, site: Any) -> None:
+    """Ids in the other tab are the same, but the agent has not chosen its elements."""
+    site.add_page("<button>Close</button>", "/popup")
+    session = show(
+        """<button onclick="document.title = 'deleted'">Delete</button>
+        <button onclick="window.open('/popup')">Open</button>"""
+    )
+
+    async def close_popup(page: Page) -> None:
+        await page.close()
+
+    def open_and_close_popup() -> None:
+        assert act(session, ActionKind.CLICK, "Open") is None
+        session.observe()
+        session.with_page(close_popup)
+
+    open_and_close_popup()
+    assert session.act(Action(ActionKind.CLICK, "1")) == "the tab has closed"
+    observation = session.observe()
+    assert (observation.title, len(observation.elements)) == ("page", 2)
+    assert session.act(Action(ActionKind.CLICK, "1")) is None
+    assert session.observe().title == "deleted"
+    open_and_close_popup()
+    assert session.act(Action(ActionKind.SWITCH_TAB, None, "0")) is None
+    open_and_close_popup()
+    assert session.act(Action(ActionKind.GOTO, None, "/popup")) is None
+    assert session.observe().text == "button Close [1]"
 
 
 def test_click_waits_for_new_tab_unless_prevented(show: Show, site: Any) -> None:

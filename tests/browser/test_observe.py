@@ -362,6 +362,101 @@ def test_long_page_is_truncated_at_element(show: Show) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    ("start", "first_lines"),
+    [
+        (
+            "<header style='position: sticky; top: 0'><a href=#>Home</a></header>",
+            ["link Home [1]"],
+        ),
+        ("<iframe style='height: 200px' srcdoc='<p>Text</p><a href=x>Ad</a>'></iframe>", []),
+        (
+            """<style>body { margin: 0; display: flex } #d { flex: 1; height: 600px;
+            overflow: auto }</style><nav><a href=#>Inbox</a></nav>""",
+            ["link Inbox [1]"],
+        ),
+    ],
+    ids=["sticky header", "frame", "menu beside a box"],
+)
+def test_scrolling_shows_the_rest_of_a_long_page(
+    start: str, first_lines: list[str], show: Show
+) -> None:
+    session = show(f"{start}<div id=d></div>")
+    session.evaluate(
+        "() => { d.innerHTML = Array.from({length: 800}, (_, i) => `<p>Row ${i}</p>` +"
+        " `<p>Some text of row ${i}</p>`).join('') }"
+    )
+    top = session.observe()
+    assert top.truncated and "Row 0" in top.text
+    session.evaluate("() => { scrollTo(0, 20_000); d.scrollTo(0, 20_000) }")
+    observation = session.observe()
+    lines = observation.text.splitlines()
+    assert observation.truncated and lines[: len(first_lines)] == first_lines
+    assert "Row 0" not in lines and "Row 300" in lines and "Text" not in lines
+
+
+LONG_OPTIONS = """<h1>Title</h1><select id=s aria-label=S></select><button>Save</button><script>
+s.innerHTML = Array.from({length: 100}, (_, i) => `<option>Option ${i} ${"long ".repeat(40)}${i}`)
+.join("")</script>"""
+
+
+@pytest.mark.browser
+def test_long_options_are_shortened_and_chosen(show: Show) -> None:
+    session = show(LONG_OPTIONS)
+    observation = session.observe()
+    assert not observation.truncated and observation.text.endswith("\nbutton Save [2]")
+    name = observation.text.split(", ")[7]
+    assert name.startswith("Option 7 long") and name.endswith("…") and len(name) <= 100
+    assert session.act(Action(ActionKind.SELECT, "1", name)) is None
+    assert session.evaluate("s.selectedIndex") == 7
+    assert session.observe().elements["1"].value == name
+
+
+@pytest.mark.browser
+def test_value_of_a_multiple_selection_is_cut(show: Show) -> None:
+    session = show(LONG_OPTIONS)
+    session.evaluate(
+        "() => { s.multiple = true; for (const o of s.options) o.selected = true; s.size = 1;"
+        " [...s.options].slice(50).forEach((o) => { o.hidden = true }) }"
+    )
+    observation = session.observe()
+    assert not observation.truncated and observation.text.endswith("\nbutton Save [2]")
+    assert len(observation.elements["1"].value) == 2001
+
+
+@pytest.mark.browser
+def test_xhtml_controls_are_observed_and_used(session: Session, site: Any) -> None:
+    site.pages["/page.xhtml"] = """<html xmlns="http://www.w3.org/1999/xhtml"><head><title>T</title>
+    </head><body><label>Name <input/></label><select title="S"><option>One</option><option>Two
+    </option></select><button>Go</button><a href="/x">Link<br/>text</a><details><summary>More
+    </summary><p>closed</p></details><img alt="Photo"/></body></html>"""
+    session.goto(f"http://{site.origin}/page.xhtml")
+    assert session.act(Action(ActionKind.WAIT)) is None
+    assert session.observe().text.splitlines() == [
+        *("textbox Name [1]", "select S [2] = One (One, Two)", "button Go [3]"),
+        *("link Link text [4]", "button More [5]", "Photo"),
+    ]
+    assert session.act(Action(ActionKind.SELECT, "2", "Two")) is None
+    assert session.act(Action(ActionKind.TYPE, "1", "Ann")) is None
+    assert "is a dropdown" in (session.act(Action(ActionKind.CLICK, "2")) or "")
+    observation = session.observe()
+    assert [observation.elements[i].value for i in ("1", "2")] == ["Ann", "Two"]
+
+
+@pytest.mark.browser
+def test_frames_of_a_frameset_are_observed_and_used(session: Session, site: Any) -> None:
+    site.add_page("<button onclick='this.textContent = \"Pressed\"'>Menu</button>", "/menu")
+    site.add_page("<p style='height: 3000px'>Content</p>", "/content")
+    site.pages["/"] = "<frameset cols='50%,50%'><frame src=/menu><frame src=/content></frameset>"
+    session.goto(f"http://{site.origin}/")
+    assert session.observe().text == "button Menu [1]\nContent"
+    assert session.act(Action(ActionKind.CLICK, "1")) is None
+    assert session.observe().text == "button Pressed [1]\nContent"
+    assert session.act(Action(ActionKind.SCROLL_DOWN)) is None
+    assert session.evaluate("frames[1].scrollY") > 0
+
+
+@pytest.mark.browser
 def test_large_hidden_page_is_truncated(show: Show) -> None:
     session = show("<div id=d></div><p>end</p>")
     session.evaluate("() => { d.innerHTML = '<span></span>'.repeat(300000); }")
@@ -425,6 +520,13 @@ def test_line_formats_entries_and_render_truncates() -> None:
     assert line({"text": "button Pay [7]"}) == "text button Pay [7]"
     assert render([{"text": "button [7]"}] * 2, 16) == (["text button [7]"], [], False)
     assert render([{"text": "above", "above": True}] * 2, 10) == ([], [], False)
+    # A first line that does not fit is cut; elements in view can precede those above.
+    assert render([{"text": "long text"}, {"text": "b"}], 6) == (["long…"], [], False)
+    assert render([{"text": "a"}, {"text": "above", "above": True}, {"text": "b"}], 5) == (
+        ["a", "b"],
+        [],
+        False,
+    )
     lines, shown, complete = render(entries, 20)
     assert lines == ["button [7]"] and [e["id"] for e in shown] == ["7"] and not complete
 

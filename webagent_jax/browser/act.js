@@ -99,7 +99,7 @@ const STEPS = [0.5, 0.25, 0.75, 0.1, 0.9, 0.02, 0.98];
 function hittingPoint(element) {
   const view = element.ownerDocument.defaultView;
   const isInViewport = (x, y) => x >= 0 && y >= 0 && x < view.innerWidth && y < view.innerHeight;
-  const rects = element.tagName === "AREA" ? [areaRect(element)].filter(hasArea) : rectsOf(element);
+  const rects = tagOf(element) === "AREA" ? [areaRect(element)].filter(hasArea) : rectsOf(element);
   let coveredPoint = null;
   let sharedPoint = null; // point that hits a listed descendant of the element, such as a button
   // A link over several lines has a box per line; the number of hit tests is bounded.
@@ -128,7 +128,7 @@ function hittingPoint(element) {
 function locate(id) {
   const { element, error } = find(id);
   if (error) return { error };
-  const target = element.tagName === "AREA" ? pictureOf(element) : element;
+  const target = tagOf(element) === "AREA" ? pictureOf(element) : element;
   if (!target || !isDrawn(target)) return { error: `element ${id} is hidden now` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   // The viewport of a frame may be outside that of the page, so elements in frames always scroll.
@@ -154,7 +154,7 @@ function locate(id) {
   return {
     x: point.x - origin.x + box.x,
     y: point.y - origin.y + box.y,
-    tag: element.tagName,
+    tag: tagOf(element),
     type: element.type ?? "",
   };
 }
@@ -292,7 +292,7 @@ function reportChange(element) {
 function choose(id, optionText) {
   const { element, error } = find(id);
   if (error) return { error };
-  if (element.tagName !== "SELECT") return { error: `element ${id} is not a dropdown` };
+  if (tagOf(element) !== "SELECT") return { error: `element ${id} is not a dropdown` };
   if (isDisabled(element)) return { error: `element ${id} is disabled` };
   const visibleOptions = optionsOf(element);
   const enabledOptions = visibleOptions.filter((option) => !isDisabled(option));
@@ -301,13 +301,15 @@ function choose(id, optionText) {
   const label = (option) => squeeze(option.label).toLowerCase();
   const option =
     // An exact label has priority, because it may be part of another label.
-    options.find((o) => label(o) === goal) ?? options.find((o) => goal && label(o).includes(goal));
+    options.find((o) => label(o) === goal) ??
+    options.find((o) => optionName(o).toLowerCase() === goal) ??
+    options.find((o) => goal && label(o).includes(goal));
   if (!option) {
     const names = shorten(enabledOptions.map((o) => squeeze(o.label)).join(", "));
     return { error: `element ${id} has no option "${optionText}"; it has: ${names}` };
   }
   if (isDisabled(option))
-    return { error: `the option "${shorten(squeeze(option.label))}" of element ${id} is disabled` };
+    return { error: `the option "${optionName(option)}" of element ${id} is disabled` };
   // A widget may draw a hidden dropdown, which cannot have the focus.
   if (!takesFocus(element) && element.checkVisibility({ visibilityProperty: true }))
     return { error: `element ${id} takes no keys` };

@@ -11,6 +11,7 @@ class CompactWalk extends TextWalk {
     super(limits);
     this.used = new Set(); // text nodes that are part of a name
     this.frameBox = limits.frameBox ?? wholeViewport();
+    this.frameTop = this.frameBox.y;
   }
 
   /** Returns all entries, with ids and boxes. */
@@ -49,7 +50,7 @@ class CompactWalk extends TextWalk {
   children(element, context) {
     if (context.depth > DEPTH_LIMIT) return;
     // The content of a closed <details> is not rendered; its summary opens it.
-    if (element.tagName === "DETAILS" && !element.open) {
+    if (tagOf(element) === "DETAILS" && !element.open) {
       const summary = element.querySelector(":scope > summary");
       if (summary) this.node(summary, context);
     } else for (const child of nodesIn(element)) this.node(child, context);
@@ -62,7 +63,7 @@ class CompactWalk extends TextWalk {
       !this.countElement()
     )
       return;
-    if (element.tagName === "AREA") return this.area(element);
+    if (tagOf(element) === "AREA") return this.area(element);
     const style = getComputedStyle(element);
     const ownRect = element.getBoundingClientRect();
     if (isHidden(element, style, ownRect)) return;
@@ -76,14 +77,14 @@ class CompactWalk extends TextWalk {
       drawing: parent.drawing,
       frameBox: parent.frameBox,
     };
-    if (element.tagName === "BR") return this.border();
-    if (element.tagName === "IFRAME") return this.frame(element, context);
+    if (tagOf(element) === "BR") return this.border();
+    if (/^I?FRAME$/.test(tagOf(element))) return this.frame(element, context);
     const [kind, isListener] =
       isVisible && hasBox(element, style, rect)
         ? kindOf(element, style, parent.cursor)
         : ["", false];
     const isBlock = !INLINE.has(style.display) && !element.ownerSVGElement;
-    if (element.tagName === "LABEL" && element.control)
+    if (tagOf(element) === "LABEL" && element.control)
       return this.label(element, style, context, isBlock);
     // The first match decides: a field, a clickable element, a shape, a row, other content.
     if (FIELDS.has(kind) && (isNativeField(element) || kind === "textbox"))
@@ -91,7 +92,7 @@ class CompactWalk extends TextWalk {
     if (kind) return this.clickable({ element, kind, isListener, style, rect, context });
     if (element.ownerSVGElement && this.shape(element, style, context)) return;
     if (isRow(element, style)) return this.row(element, context);
-    if (element.tagName === "IMG") this.addText(` ${squeeze(element.alt)} `, element, rect.bottom);
+    if (tagOf(element) === "IMG") this.addText(` ${squeeze(element.alt)} `, element, rect.bottom);
     if (element.tagName === "svg")
       context.drawing = rect.width >= 48 && rect.height >= 48 ? { shapes: 0 } : null;
     if (isBlock) this.border();
@@ -157,8 +158,11 @@ class CompactWalk extends TextWalk {
     const innerRoot = element.contentDocument?.documentElement;
     if (innerRoot) {
       const frameBox = frameBoxOf(element, context.frameBox);
+      const outerTop = this.frameTop;
+      this.frameTop = frameBox.y;
       this.children(innerRoot, { ...context, drawing: null, frameBox });
       this.flush();
+      this.frameTop = outerTop;
     } else if (context.isVisible) {
       this.addText(`[frame: ${tooltipOf(element) || element.src}]`, element, context.rect.bottom);
       this.flush(crossOriginFrame(element, context.frameBox));
@@ -210,7 +214,7 @@ class CompactWalk extends TextWalk {
       kind,
       name: shorten(name),
       ...stateOf(control, kind),
-      above: rect.bottom < 0,
+      above: rect.bottom + this.frameTop < 0,
     };
     if (isDisabled(control)) entry.disabled = true;
     if (control.getAttribute("aria-pressed") === "true") entry.pressed = true;
@@ -282,11 +286,11 @@ class CompactWalk extends TextWalk {
     this.flush();
     const start = this.entries.length;
     const chars = this.chars;
-    const isInputButton = nativeKind(element) === "button" && element.tagName === "INPUT";
+    const isInputButton = nativeKind(element) === "button" && tagOf(element) === "INPUT";
     this.ignoreTextDepth = this.inlineDepth = 0;
     // 1. Traverse the content on its own, with text and layout independent of the surroundings.
     if (!isInputButton) this.children(element, { ...context, drawing: null });
-    if (element.tagName === "IMG") this.addText(squeeze(element.alt), element);
+    if (tagOf(element) === "IMG") this.addText(squeeze(element.alt), element);
     this.flush();
     this.ignoreTextDepth = outer.ignoreTextDepth;
     this.inlineDepth = outer.inlineDepth;

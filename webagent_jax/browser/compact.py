@@ -19,23 +19,25 @@ _FORGED_LINE = re.compile(
 def render(entries: Sequence[Entry], budget: int) -> tuple[list[str], list[Entry], bool]:
     """Render entries as lines of at most `budget` characters in total, line ends included.
 
-    If not all entries fit, the lines start at the upper border of the viewport.
+    If not all entries fit, those above the viewport are left out.
 
     Returns:
         The lines, the elements among them, and whether all entries fit.
     """
     lines = [line(entry) for entry in entries]
-    start = 0
-    if sum(len(text) + 1 for text in lines) > budget:
+    is_complete = sum(len(text) + 1 for text in lines) <= budget
+    if not is_complete:
         # The part that the agent can see matters most; scrolling changes which part is shown.
-        in_view = (i for i, entry in enumerate(entries) if not entry.get("above"))
-        start = next(in_view, len(lines))
-    end, size = start, 0
+        # Entries above the viewport can follow one in view, such as a fixed header.
+        entries = [entry for entry in entries if not entry.get("above")]
+        lines = [line(entry) for entry in entries]
+        if lines and len(lines[0]) >= budget:
+            lines[0] = f"{lines[0][: budget - 2]}…"  # otherwise the observation would be empty
+    end = size = 0
     while end < len(lines) and size + len(lines[end]) + 1 <= budget:
         size += len(lines[end]) + 1
         end += 1
-    elements = [entry for entry in entries[start:end] if "id" in entry]
-    return lines[start:end], elements, (start, end) == (0, len(lines))
+    return lines[:end], [entry for entry in entries[:end] if "id" in entry], is_complete
 
 
 def line(entry: Entry) -> str:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 _BLACKHOLE_PROXY = "http://127.0.0.1:1"
 _PORTS = {"http": 80, "https": 443}
 _SESSION_CLOSED = "the session is closed"
+# Actions that do not refer to the content of the observed tab.
+_TAB_INDEPENDENT_KINDS = {ActionKind.SWITCH_TAB, ActionKind.GOTO}
 _MAX_ERROR_CHARS = 1000  # a dialog of a page may have a text of any length
 
 
@@ -68,6 +70,7 @@ class EpisodeContext:
         self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._last_call_failed = False
         self._tab: Page | None = None
+        self._observed_tab: Page | None = None  # tab of the last observation
         self._tab_event = asyncio.Event()  # set when a tab opens after the start of an action
         self._num_tabs = 0  # tabs opened, closed ones included
         self._visited_origins: set[str] = set()  # "scheme://host:port" of all documents
@@ -237,6 +240,10 @@ class EpisodeContext:
         """Execute an action and wait until the page is quiet; return an error for the agent."""
         if action.kind is ActionKind.EXIT:
             return None
+        # Elements of another tab can have the same ids.
+        is_tab_closed = self._observed_tab is not None and self._observed_tab.is_closed()
+        if is_tab_closed and action.kind not in _TAB_INDEPENDENT_KINDS:
+            return "the tab has closed"
         # Only a tab that this action opens ends the wait in `settle`.
         self._tab_event.clear()
         with self._timer("act"):
@@ -259,7 +266,18 @@ class EpisodeContext:
             case ActionKind.GO_FORWARD:
                 return await navigate.go_in_history(self._page(), 1, timeout)
             case _:
-                return await self._run_bounded(act.act(self._page(), action))
+                return await self._act_in_tab(action)
+
+    async def _act_in_tab(self, action: Action) -> str | None:
+        page = self._page()
+        try:
+            return await self._run_bounded(act.act(page, action))
+        except PlaywrightError:
+            # An action that closes its own tab is complete, unless Chromium has crashed.
+            browser = self._context.browser
+            if page.is_closed() and browser is not None and browser.is_connected():
+                return None
+            raise
 
     async def settle(self) -> None:
         """Wait until the active tab is quiet, and for a new tab if the page requests one."""
@@ -288,7 +306,7 @@ class EpisodeContext:
 
     async def observe(self, error: str | None) -> Observation:
         """Observe the active tab; `error`, failed loads and dialog messages become its error."""
-        page = self._page()
+        page = self._observed_tab = self._page()
         pages = self._context.pages
         tab_lines = []
         if len(pages) > 1:  # each title takes a call to the browser

@@ -1,6 +1,6 @@
 // Kind, name and state of one element, in the words of the observation.
 "use strict";
-const NAME_LIMIT = 100; // characters
+const NAME_LIMIT = 100; // characters of a name or an option
 const VALUE_LIMIT = 2000; // characters of a field's value
 const OPTIONS_LIMIT = 100; // options of a select that are listed
 
@@ -13,6 +13,8 @@ const squeeze = (text) => withoutBreaks(text).trim();
 const firstOf = (text, limit) => text.slice(0, limit).replace(/[\ud800-\udbff]$/, "");
 const shorten = (text) =>
   text.length > NAME_LIMIT ? firstOf(text, NAME_LIMIT - 1).trimEnd() + "…" : text;
+const shortenValue = (value) =>
+  value.length > VALUE_LIMIT ? firstOf(value, VALUE_LIMIT) + "…" : value;
 const TAGS_WITHOUT_TEXT = new Set([
   "SCRIPT",
   "STYLE",
@@ -35,13 +37,19 @@ const TAGS_WITHOUT_TEXT = new Set([
 ]);
 const CONTROLS = "input, select, textarea, button, script, style";
 
+/** Returns the tag name of an HTML element in upper case, also in XHTML; otherwise as written. */
+const tagOf = (element) =>
+  element.namespaceURI === "http://www.w3.org/1999/xhtml"
+    ? element.localName.toUpperCase()
+    : element.tagName;
+
 /** Returns the text of `root` without its controls. */
 function textOf(root) {
   const parts = [];
   const collect = (node) => {
     if (node.nodeType === Node.TEXT_NODE) parts.push(node.data);
     else if (node.nodeType === Node.ELEMENT_NODE && !node.matches(CONTROLS)) {
-      if (node.tagName === "BR") parts.push(" ");
+      if (tagOf(node) === "BR") parts.push(" ");
       node.childNodes.forEach(collect);
     }
   };
@@ -131,7 +139,7 @@ const INPUTS = {
 const FIELDS = new Set(["textbox", "checkbox", "radio", "select", "slider"]);
 
 function nativeKind(element) {
-  switch (element.tagName) {
+  switch (tagOf(element)) {
     case "INPUT":
       return INPUTS[element.type] ?? "textbox";
     case "TEXTAREA":
@@ -154,7 +162,7 @@ function nativeKind(element) {
 
 /** Returns whether the text around the element names it, unlike a button with a switch role. */
 const isNativeField = (element) =>
-  FIELDS.has(nativeKind(element)) && !/^(BUTTON|SUMMARY|A|AREA)$/.test(element.tagName);
+  FIELDS.has(nativeKind(element)) && !/^(BUTTON|SUMMARY|A|AREA)$/.test(tagOf(element));
 
 const hasListener = (element) => {
   const instrument = element.ownerDocument.defaultView?.__webagent;
@@ -181,9 +189,9 @@ function kindOf(element, style, parentCursor) {
   // The cursor style is inherited, so only the outermost element with a pointer cursor counts. An
   // <a> without href counts too, because a script may listen to it alone, not to its row.
   const hasPointer =
-    style.cursor === "pointer" && (parentCursor !== "pointer" || element.tagName === "A");
+    style.cursor === "pointer" && (parentCursor !== "pointer" || tagOf(element) === "A");
   if (isListener || hasPointer || (element.tabIndex >= 0 && element.hasAttribute("tabindex"))) {
-    return [element.tagName === "A" ? "link" : "item", isListener];
+    return [tagOf(element) === "A" ? "link" : "item", isListener];
   }
   return ["", false];
 }
@@ -191,6 +199,9 @@ function kindOf(element, style, parentCursor) {
 /** Returns the text of a field; the value of an editable list item, for one, is a number. */
 const textIn = (element) =>
   typeof element.value === "string" ? element.value : (element.textContent ?? "");
+
+/** Returns the text of an option in the observation. */
+const optionName = (option) => shorten(squeeze(option.label));
 
 /** Returns the options of a dropdown that a user can see. */
 const optionsOf = (element) => {
@@ -205,18 +216,18 @@ function stateOf(element, kind) {
     return { value: isOn ? "on" : "off" };
   }
   if (kind === "select") {
-    const name = (option) => squeeze(option.label);
     const options = optionsOf(element);
-    const names = options.slice(0, OPTIONS_LIMIT).map(name);
+    const names = options.slice(0, OPTIONS_LIMIT).map(optionName);
     if (options.length > OPTIONS_LIMIT) names.push(`… ${options.length - OPTIONS_LIMIT} more`);
-    return { value: Array.from(element.selectedOptions, name).join(", "), options: names };
+    const value = Array.from(element.selectedOptions, optionName).join(", ");
+    return { value: shortenValue(value), options: names };
   }
   if (kind === "slider")
     return { value: squeeze(`${element.value ?? element.getAttribute("aria-valuenow") ?? ""}`) };
   if (kind === "textbox") {
     // Unlike textContent, innerText separates paragraphs and contains no styles.
     const value = squeeze(typeof element.value === "string" ? element.value : element.innerText ?? "");
-    return { value: value.length > VALUE_LIMIT ? firstOf(value, VALUE_LIMIT) + "…" : value };
+    return { value: shortenValue(value) };
   }
   return {};
 }

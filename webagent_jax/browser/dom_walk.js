@@ -5,7 +5,7 @@ const DEPTH_LIMIT = 400;
 /** Returns the rendered child nodes: those of the shadow root, of the slot, or of the element. */
 function nodesIn(element) {
   if (element.shadowRoot) return element.shadowRoot.childNodes;
-  const assigned = element.tagName === "SLOT" ? element.assignedNodes() : [];
+  const assigned = tagOf(element) === "SLOT" ? element.assignedNodes() : [];
   return assigned.length ? assigned : element.childNodes;
 }
 

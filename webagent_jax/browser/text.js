@@ -12,6 +12,7 @@ class TextWalk extends Walk {
     this.cellBorder = false;
     this.numEmptyCells = 0; // cells of the row without content since its last content
     this.numContents = 0; // texts and entries, to find cells without any
+    this.frameTop = 0; // of the current document in the viewport of the page
   }
 
   addText(text, node, top) {
@@ -40,7 +41,8 @@ class TextWalk extends Walk {
       numOmitted > 0
         ? `${firstOf(content, TEXT_LIMIT)}… (${numOmitted} more characters)`
         : content;
-    if (text) this.push({ text, node: this.lastText, above: this.top < 0, ...fields });
+    const above = this.top + this.frameTop < 0;
+    if (text) this.push({ text, node: this.lastText, above, ...fields });
   }
 
   border() {

@@ -174,7 +174,7 @@ function isShownOnHover(element, style) {
  * label, the label is listed instead.
  */
 const isOverDrawing = (element, style, rect) =>
-  element.tagName === "INPUT" &&
+  tagOf(element) === "INPUT" &&
   /^(checkbox|radio)$/.test(element.type) &&
   element.labels.length === 0 &&
   style.pointerEvents !== "none" &&
@@ -206,7 +206,7 @@ function isHidden(element, style, rect) {
 /** Returns whether the element has a box to click, or is a link around a floated image. */
 function hasBox(element, style, rect) {
   if (hasArea(rect) || style.display === "contents") return true;
-  return element.firstElementChild !== null && ["A", "BUTTON"].includes(element.tagName);
+  return element.firstElementChild !== null && ["A", "BUTTON"].includes(tagOf(element));
 }
 
 const isOnlyControl = (element) =>
