@@ -12,7 +12,10 @@ import pytest
 
 from webagent_jax.arena import selection
 from webagent_jax.arena.admin.customers import GROUPS
+from webagent_jax.arena.admin.tasks.helpers import first_and_last_day
 from webagent_jax.arena.code.data import ROLES
+from webagent_jax.arena.forum.tasks.helpers import PERIOD_STARTS
+from webagent_jax.arena.map.terrain import to_point
 from webagent_jax.arena.registry import TEMPLATES
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.shop.policies import DELIVERIES, PAYMENTS, STATUSES
@@ -140,6 +143,115 @@ def test_list_of_all_options_selects_none(
         for item in answer_tasks(items)
         if arena.score(item.task, list_all(item), _NULL_SITE_STATE)
     }
+    assert not solved
+
+
+_REVIEWERS = (
+    "SELECT nickname FROM review JOIN product ON product.id = product_id WHERE product.name ="
+    " :product AND ({}) ORDER BY written DESC, review.id DESC"
+)
+_ORDERED = "status != 'Cancelled' AND placed >= :first AND placed < date(:last, '+1 day')"
+_SOLD = (
+    "SELECT product.name{} FROM purchase JOIN purchase_item ON purchase_id = purchase.id"
+    f" JOIN product ON product.id = product_id WHERE {_ORDERED} GROUP BY product_id"
+    " ORDER BY sum(quantity) DESC LIMIT 5"
+)
+_POSTS = (
+    "SELECT {} FROM post JOIN community ON community.id = community_id JOIN member"
+    " ON member.id = author_id WHERE community.title = :community AND posted >= :start"
+    " ORDER BY CASE :order WHEN 'top' THEN up - down ELSE comments END DESC LIMIT 5"
+)
+_PLACES = "SELECT place.name FROM place JOIN category ON category.id = place.category_id"
+_IN_TOWN = f"{_PLACES} WHERE lower(plural) = :plural AND town = :town ORDER BY place.name LIMIT 8"
+_NEAR = (
+    f"{_PLACES} JOIN place center ON center.name = :place AND center.id != place.id WHERE :category"
+    " IN (lower(category.name), lower(plural)) ORDER BY (place.x - center.x) * (place.x - center.x)"
+    " + (place.y - center.y) * (place.y - center.y) LIMIT 6"
+)
+LISTS: Mapping[str, tuple[str, str]] = {
+    # database, and query of the rows that the site lists
+    "shop/latest-reviewer": ("shop", _REVIEWERS.format("status = 'Approved'")),
+    "shop/reviewers-who-say": ("shop", _REVIEWERS.format("status = 'Approved'")),
+    "shop/recent-order": (
+        "shop",
+        "SELECT CASE :fact WHEN 'number' THEN id WHEN 'total' THEN printf('%.2f', total / 100.0)"
+        " ELSE status END FROM purchase WHERE customer_id = 1 ORDER BY id DESC LIMIT 3",
+    ),
+    "admin/who-gave-stars": ("shop", _REVIEWERS.format("1")),
+    "admin/top-products": ("shop", _SOLD.format("")),
+    "admin/best-and-pieces": ("shop", _SOLD.format(" || ' ' || sum(quantity)")),
+    "admin/best-customer": (
+        "shop",
+        "SELECT first || ' ' || last FROM purchase JOIN customer ON customer.id = customer_id"
+        f" WHERE {_ORDERED} GROUP BY customer_id ORDER BY CASE :did WHEN 'spent most'"
+        " THEN sum(total) ELSE count(*) END DESC LIMIT 8",
+    ),
+    "admin/search-term": (
+        "shop",
+        "SELECT term FROM search_term ORDER BY uses DESC, term"
+        " LIMIT 8 OFFSET (CAST(:place AS INTEGER) - 1) / 8 * 8",
+    ),
+    "code/top-contributor": (
+        "code",
+        "SELECT user.name FROM revision JOIN user ON user.id = author_id JOIN project"
+        " ON project.id = project_id WHERE project.name = :project AND branch = 'main'"
+        " GROUP BY user.id ORDER BY count(*) DESC LIMIT 10",
+    ),
+    "code/starred-most": (
+        "code",
+        "SELECT name || ' ' || stars FROM project WHERE language = :language"
+        " AND visibility != 'private' ORDER BY stars DESC LIMIT 3",
+    ),
+    "forum/top-author": ("forum", _POSTS.format("username")),
+    "forum/top-titles": ("forum", _POSTS.format("post.title")),
+    "map/list-in-town": (
+        "map",
+        "SELECT place.name FROM saved JOIN list ON list.id = list_id JOIN place"
+        " ON place.id = place_id WHERE list.name = :list AND person_id = 1",
+    ),
+    "map/open-on": ("map", _IN_TOWN),
+    "map/accessible": ("map", _IN_TOWN),
+    "map/nearest": ("map", _NEAR),
+    "map/nearest-open": ("map", _NEAR),
+    "map/within": ("map", _NEAR),
+    "map/place-at": (
+        "map",
+        f"{_PLACES} WHERE listed ORDER BY (x - :x) * (x - :x) + (y - :y) * (y - :y) LIMIT 5",
+    ),
+}
+
+
+def list_rows(data: Data, item: GeneratedTask) -> list[str]:
+    """Return the rows of the list that contains the answer, as the site shows them."""
+    slots: dict[str, object] = {"order": "top", **item.instance.slots}
+    match slots:
+        case {"did": _, "period": str(period)} | {"n": _, "period": str(period)}:
+            slots["first"], slots["last"] = first_and_last_day(period)
+        case {"month": str(month)}:
+            slots["first"], slots["last"] = first_and_last_day(month)
+        case {"period": str(period)}:
+            slots["start"] = PERIOD_STARTS[period]
+        case {"lat": str(latitude), "lon": str(longitude)}:
+            slots["x"], slots["y"] = to_point(float(latitude), float(longitude))
+    name, sql = LISTS[item.template.name]
+    return [str(row[0]) for row in data[name].execute(sql, slots)]
+
+
+def test_copied_list_selects_no_row(
+    data: Data, tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]
+) -> None:
+    items = [
+        item for items in tasks_by_split.values() for item in items if item.template.name in LISTS
+    ]
+    assert {item.template.name for item in items} == set(LISTS)
+    solved = []
+    for item in items:
+        rows = list_rows(data, item)
+        assert rows, item.task
+        # A list that has no other row may be copied.
+        num_references = len(item.task.eval["reference_answers"]["must_include"])
+        if len(rows) > num_references and arena.score(item.task, ", ".join(rows), _NULL_SITE_STATE):
+            solved.append(item.task.id)
     assert not solved
 
 

@@ -67,6 +67,12 @@ def test_issue_list_filters_searches_and_paginates(code: SiteClient) -> None:
     assert code.get(f"{path}?q=&label=bug&author=").location == f"{path}?label=bug"
 
 
+def test_links_of_labels_have_the_url_of_the_filter(code: SiteClient) -> None:
+    filtered = code.get(f"{LANTERN}/issues?q=&label=good+first+issue&author=").location
+    assert filtered == f"{LANTERN}/issues?label=good+first+issue"
+    assert f'href="{filtered}"' in code.get(f"{LANTERN}/labels").text
+
+
 def test_lists_of_issues_show_their_dates(
     server: ArenaServerHandle, world: str, code: SiteClient
 ) -> None:

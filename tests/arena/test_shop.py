@@ -62,6 +62,12 @@ def test_product_list_filters_sorts_and_paginates(shop: SiteClient) -> None:
     assert shop.get("/category/cookware?from=cheap").errors == ["Enter an amount, such as 12.50."]
 
 
+def test_search_without_filters_has_the_url_of_the_search(shop: SiteClient) -> None:
+    url = shop.get("/search?q=frying+pan&from=").location
+    assert url == "/search?q=frying+pan"
+    assert f'<a href="{url}">Clear filters</a>' in shop.get(f"{url}&from=5").text
+
+
 @pytest.mark.parametrize(
     ("site", "path"),
     [

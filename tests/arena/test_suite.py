@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,8 @@ import pytest
 from tests.arena.conftest import SiteClient
 from tools.check_relabeling import ExpertOf, run
 from webagent_jax.arena import selection
-from webagent_jax.arena.registry import TEMPLATES
+from webagent_jax.arena.registry import SITES, TEMPLATES
+from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.shop.cart import MAX_QUANTITY
 from webagent_jax.arena.task import Data
 from webagent_jax.browser import BrowserPool
@@ -89,6 +90,12 @@ def run_expert(
 def test_expert_solves_task(suite: ArenaSuite, template: str) -> None:
     reward, decisions = run_expert(suite, first_task(suite, template))
     assert reward == 1.0 and len(decisions) > 3
+
+
+@pytest.mark.parametrize("name", ["map/list-in-town/2", "map/list-in-town/3"])
+def test_expert_names_places_of_one_town_only(suite: ArenaSuite, name: str) -> None:
+    reward, _ = run_expert(suite, suite._by_name[name].task)
+    assert reward == 1.0
 
 
 @pytest.mark.parametrize("template", TEMPLATE_NAMES)
@@ -189,6 +196,127 @@ def test_action_on_all_items_gets_no_reward(suite: ArenaSuite, data: Data, name:
             for (number,) in data[site].execute(sql, [slots["title"]]):
                 client.post(f"/vote/comment/{number}", direction="-1", back="/")
         assert environment.compute_reward("") == 0.0
+
+
+def generated_task(
+    data: Data, template: str, matches: Callable[[GeneratedTask], bool] = lambda item: True
+) -> GeneratedTask:
+    entry = next(entry for entry in TEMPLATES if entry.name == template)
+    return next(filter(matches, selection.generate_tasks([entry], data, seed=0)))
+
+
+def reward_of_requests(
+    suite: ArenaSuite, task: Task, send_requests: Callable[[SiteClient], object]
+) -> float:
+    """Return the reward after requests to the first site of a task."""
+    names = {site.task_name: site.name for site in SITES}
+    with closing(suite.make_env(task)) as environment:
+        environment.reset()
+        send_requests(SiteClient(suite._server, environment._world, names[task.sites[0]]))
+        return environment.compute_reward("")
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+@pytest.mark.parametrize("template", ["forum/unsubscribe", "code/delete-project"])
+def test_sign_out_gets_no_reward(suite: ArenaSuite, data: Data, template: str) -> None:
+    def is_private(item: GeneratedTask) -> bool:
+        sql = "SELECT 1 FROM project WHERE name = ? AND visibility = 'private'"
+        name = item.instance.slots.get("project")
+        return template != "code/delete-project" or bool(
+            data["code"].execute(sql, [name]).fetchone()
+        )
+
+    generated = generated_task(data, template, is_private)
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    assert not reward_of_requests(suite, generated.task, lambda site: site.post("/sign-out"))
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+@pytest.mark.parametrize(
+    "template",
+    ["forum/upvote-newest", "forum/downvote-most-commented", "forum/upvote-by-member"],
+)
+def test_vote_on_all_posts_gets_no_reward(suite: ArenaSuite, data: Data, template: str) -> None:
+    generated = generated_task(data, template)
+    slots = generated.instance.slots
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    direction = "-1" if template == "forum/downvote-most-commented" else "1"
+    sql = (
+        "SELECT post.id FROM post JOIN community ON community.id = community_id JOIN member"
+        " ON member.id = author_id"
+        " WHERE username = :name OR community.title = :community AND :name = ''"
+    )
+
+    def vote(forum: SiteClient) -> None:
+        for (number,) in data["forum"].execute(sql, {"name": "", **slots}):
+            forum.post(f"/vote/post/{number}", direction=direction, back="/")
+
+    assert not reward_of_requests(suite, generated.task, vote)
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+def test_stars_for_all_projects_get_no_reward(suite: ArenaSuite, data: Data) -> None:
+    generated = generated_task(data, "code/star-top")
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    sql = (
+        "SELECT path || '/' || slug FROM project JOIN namespace ON namespace.id = namespace_id"
+        " WHERE language = ? AND project.visibility != 'private' AND project.id NOT IN"
+        " (SELECT project_id FROM star WHERE user_id = 1)"
+    )
+
+    def star(code: SiteClient) -> None:
+        for (path,) in data["code"].execute(sql, [generated.instance.slots["language"]]):
+            code.post(f"/{path}/star")
+
+    assert not reward_of_requests(suite, generated.task, star)
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+def test_other_product_in_the_cart_gets_no_reward(suite: ArenaSuite, data: Data) -> None:
+    generated = generated_task(data, "shop/cheapest-of-brand")
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    sql = "SELECT slug, option_values FROM product WHERE brand || ' ' || kind = ?"
+
+    def add(shop: SiteClient) -> None:
+        for slug, choices in data["shop"].execute(sql, [generated.instance.slots["words"]]):
+            page = shop.post("/cart/add", slug=slug, choice=choices.split(", ")[0], quantity=1)
+            assert "was added to your cart" in page.text
+
+    assert not reward_of_requests(suite, generated.task, add)
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+def test_overwritten_address_gets_no_reward(suite: ArenaSuite, data: Data) -> None:
+    generated = generated_task(data, "shop/new-address")
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    sql = "SELECT id FROM address WHERE customer_id = 1"
+    for (number,) in data["shop"].execute(sql):
+        path = f"/account/addresses/{number}"
+        assert not reward_of_requests(
+            suite,
+            generated.task,
+            lambda shop, path=path: shop.post(path, **generated.instance.slots),
+        )
+
+
+@pytest.mark.parametrize("suite", ["compact"], indirect=True)
+@pytest.mark.parametrize(
+    ("field", "wrong_column"),
+    [("first name", "last"), ("last name", "first"), ("phone number", "last"), ("email", "last")],
+)
+def test_value_in_wrong_field_gets_no_reward(
+    suite: ArenaSuite, data: Data, field: str, wrong_column: str
+) -> None:
+    generated = generated_task(
+        data, "shop/details", lambda item: item.instance.slots["field"] == field
+    )
+    assert run(suite, generated.task, ExpertOf(generated)).reward == 1.0
+    sql = "SELECT first, last, email, phone FROM customer WHERE id = 1"
+    values = dict(data["shop"].execute(sql).fetchone())
+    values[wrong_column] = generated.instance.slots["value"]
+    assert not reward_of_requests(
+        suite, generated.task, lambda shop: shop.post("/account/details", **values)
+    )
 
 
 @pytest.mark.parametrize("suite", ["compact"], indirect=True)

@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 
 from webagent_jax.arena import selection
+from webagent_jax.arena.map.tasks.helpers import duration_references
 from webagent_jax.arena.registry import SITES, TEMPLATES
 from webagent_jax.arena.selection import TASK_COUNTS, GeneratedTask
 from webagent_jax.arena.task import (
@@ -22,12 +23,13 @@ from webagent_jax.arena.task import (
     TaskTemplate,
     answer_includes,
     answer_is,
+    date_formats,
     eval_kind,
     is_hedged,
 )
 from webagent_jax.suites import arena, task_file
 from webagent_jax.suites.evaluators import SiteState
-from webagent_jax.types import Split
+from webagent_jax.types import Split, Task
 
 ADDRESSES = {site.task_name: f"http://{site.name}.w1.localhost:1" for site in SITES}
 
@@ -162,12 +164,84 @@ def test_draw_of_a_missing_member_gives_no_task(name: str, data: Data) -> None:
         (["21 |OR| 20"], "19 20", True),
         (["0 |OR| none"], "none or 3", True),
         (["33.00 |OR| 33"], "$33 for 2", False),
+        # Words of the intent do not count, each as often as the intent has it.
+        (["Oak Café"], "In room 12 is the Oak Café" + " word" * 14, False),
+        (["Oak Café"], "In room 12 is the Oak Café" + " word" * 15, True),
+        (["Oak Café"], "Oak Café" + " room" * 17, True),
+        # Markers of a list do not count.
+        (["Oak", "Elm", "Ash", "Fir"], "1. Oak\n2. Elm\n3. Ash\n4. Fir", False),
+        (["Oak", "Elm", "Ash", "Fir"], "1) Oak, 2) Elm, 3) Ash, 4) Fir", False),
+        (["Oak", "Elm", "Ash", "Fir"], "2. Oak 3. Elm 4. Ash 5. Fir", True),
+        (["Oak", "Elm", "Ash"], "1. Oak 2. Elm 3. Ash 4. Fir", True),
+        (["3"], "1. 3", True),
     ],
 )
 def test_hedged_answers_list_words_or_numbers(
     references: list[str], answer: str, hedged: bool
 ) -> None:
     assert is_hedged(answer, "What is in room 12?", answer_includes(*references)) == hedged
+
+
+def test_answer_may_contain_the_numbers_that_it_is_computed_from() -> None:
+    spec = answer_includes("59", known_numbers=[26, 33])
+    assert not is_hedged("26 + 33 = 59", "How many in all?", spec)
+    assert is_hedged("26 + 34 = 59", "How many in all?", spec)
+    assert is_hedged("26 + 33 = 59", "How many in all?", answer_includes("59"))
+
+
+@pytest.mark.parametrize(
+    ("iso", "texts"),
+    [
+        (
+            "2023-06-12",
+            ("06/12/2023", "12 June 2023", "June 12 2023", "Jun. 12, 2023", "12 Jun 2023"),
+        ),
+        ("2022-01-03 09:15", ("January 03, 2022", "01/03/2022", "1/3/2022", "3 January 2022")),
+    ],
+)
+def test_dates_may_have_other_forms(iso: str, texts: Sequence[str]) -> None:
+    assert set(texts) <= set(date_formats(iso).split(" |OR| "))
+
+
+def accepts(spec: dict[str, object], answer: str, intent: str = "") -> bool:
+    return arena.accepts_answer(
+        Task(id="arena/test/1", suite="arena", sites=(), intent=intent, start_url="", eval=spec),
+        answer,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("2 hours, 39 minutes", True),
+        ("2 hr 39 min", True),
+        ("2h 39m", True),
+        ("159 minutes", True),
+        ("1159 minutes", False),
+        ("1,159 minutes", False),
+        ("12 h 39 min", False),
+        ("2 h 38 min", False),
+    ],
+)
+def test_durations_may_have_other_forms(text: str, accepted: bool) -> None:
+    spec = answer_includes(*duration_references(159))
+    assert accepts(spec, text) == accepts(spec, f"It takes {text}.") == accepted
+
+
+@pytest.mark.parametrize("template_name", ["across/reply-with-price", "across/tell-forum"])
+def test_prices_on_pages_may_lack_cents(data: Data, template_name: str) -> None:
+    template = next(template for template in TEMPLATES if template.name == template_name)
+    items = itertools.islice(selection.generate_tasks([template], data, seed=0), 100)
+    references = [
+        item.task.eval["program_html"][0]["required_contents"]["must_include"][-1] for item in items
+    ]
+    prices = [text for text in references if re.search(r"\.00\b", text)]
+    assert prices and all(text.split(" |OR| ")[-1].isdecimal() for text in prices)
+
+
+def test_no_digit_may_stand_before_a_reference() -> None:
+    spec = answer_includes(date_formats("2023-06-02"))
+    assert accepts(spec, "2 June 2023") and not accepts(spec, "12 June 2023")
 
 
 def test_exact_answers_are_never_hedged() -> None:
@@ -271,6 +345,16 @@ SELECTED_ANSWERS = [
         ("328",),
     ),
     ("shop/count-between/2", ("21", "There are 20."), ("19", "19, 20 or 21")),
+    (
+        "code/stars-together/2",
+        ("Puzzle Press has 26 stars and Volunteer Roster has 33 stars, together 59 stars.",),
+        ("Puzzle Press has 26 stars and Volunteer Roster has 33 stars.", "58 or 59"),
+    ),
+    (
+        "code/milestone-fact/2",
+        ("1 of 5 issues are closed, so 4 are still open.",),
+        ("1 of 5 issues are closed.", "3 or 4"),
+    ),
 ]
 
 
@@ -287,6 +371,29 @@ def test_selected_tasks_accept_other_forms_of_right_answers_only(
     (task,) = (task for task in tasks if task.id == f"arena/{name}")
     scores = {text: arena.score(task, text, cast(SiteState, None)) for text in (*right, *wrong)}
     assert scores == dict.fromkeys(right, 1.0) | dict.fromkeys(wrong, 0.0)
+
+
+# Templates whose intents name the wrong options too.
+OPTION_TEMPLATES = {
+    "map/closes-later",
+    "map/in-time",
+    "map/quickest-of-three",
+    "shop/order-delivery",
+    "shop/order-payment",
+    "code/member-role",
+}
+
+
+def test_answers_may_repeat_the_intent(
+    tasks_by_split: dict[Split, tuple[GeneratedTask, ...]],
+) -> None:
+    for item in (item for items in tasks_by_split.values() for item in items):
+        references = item.task.eval.get("reference_answers", {}).get("must_include")
+        if references is None or item.template.name in OPTION_TEMPLATES:
+            continue
+        texts = [reference.split(" |OR| ")[0] for reference in references]
+        answer = f"{item.task.intent} {', '.join(texts)}"
+        assert arena.score(item.task, answer, cast(SiteState, None)), (item.task.id, answer)
 
 
 def test_answers_with_a_sentence_or_quotes_are_accepted(

@@ -7,6 +7,7 @@ a specification must hold.
 
 from __future__ import annotations
 
+import collections
 import datetime
 import json
 import random
@@ -37,6 +38,7 @@ _WORD = re.compile(r"\w+")
 # "6/5/2023" is three numbers, because the evaluators split words at slashes.
 _NUMBER = re.compile(r"\d+(?:[.,:-]\d+)*")
 _SMALL_NUMBER = re.compile(r"\d\d?")
+_LIST_MARKER = re.compile(r"(?<!\S)(\d\d?) ?[.)](?=\s)")
 _ANSWER_REPLACEMENTS = (
     # NLTK keeps the stop of "is 3. All" or "350 m. It" in the word before it.
     (re.compile(r"(?:(?<=\d)|(?<=\b[^\W\d_]))\.(?=\s)"), " ."),
@@ -123,12 +125,17 @@ def eval_kind(spec: EvalSpec) -> EvalKind:
 # --- evaluators ----------------------------------------------------------------------------------
 
 
-def answer_includes(*expected_texts: str, excluding: Sequence[str] = ()) -> EvalSpec:
+def answer_includes(
+    *expected_texts: str, excluding: Sequence[str] = (), known_numbers: Sequence[int] = ()
+) -> EvalSpec:
     """Require an answer that contains each of these; " |OR| " separates alternatives.
 
     Args:
         *expected_texts: texts that the answer must contain.
-        excluding: options of the task; the answer must contain none but the expected ones.
+        excluding: options of the task, or all rows of the list that it is about; the answer must
+            contain none but the expected ones.
+        known_numbers: numbers from which the answer is computed; it may state them
+            (`is_hedged`).
     """
     # A correct answer contains its own option, and each option whose name is a part of it.
     excluded_texts = [
@@ -137,10 +144,11 @@ def answer_includes(*expected_texts: str, excluding: Sequence[str] = ()) -> Eval
         if not any(text.lower() in expected.lower() for expected in expected_texts)
     ]
     references = {"must_include": list(expected_texts)}
-    return _make_spec(
+    spec = _make_spec(
         "string_match",
         reference_answers=references | ({"must_exclude": excluded_texts} if excluded_texts else {}),
     )
+    return spec | ({"known_numbers": list(map(str, known_numbers))} if known_numbers else {})
 
 
 def answer_is(expected_text: str) -> EvalSpec:
@@ -233,10 +241,11 @@ def is_hedged(answer: str, intent: str, spec: EvalSpec) -> bool:
     WebArena's `must_include` ignores further text, so a list of all small numbers passes every
     question for a count. An answer to a task with such references is hedged if it has
 
-    - more than 15 words beyond those of the references, or
+    - more than 15 words beyond those of the references and of the intent, or
     - more than 2 numbers that neither the references nor the intent contain, or any such number if
       the only reference is a number below 100, also with other such numbers or words without
-      digits as alternatives.
+      digits as alternatives. Numbers from which the answer is computed do not count, nor do the
+      markers "1. 2. 3." of a list, if several references are required.
 
     Args:
         answer: message of the agent.
@@ -246,17 +255,31 @@ def is_hedged(answer: str, intent: str, spec: EvalSpec) -> bool:
     references = spec.get("reference_answers", {}).get("must_include", ())
     if not references:
         return False
-    # 1. Words: each reference counts with its longest alternative.
+    answer = _remove_list_markers(answer, max_items=len(references))
+    # 1. Words: each reference counts with its longest alternative. An answer may repeat the intent.
     num_words = sum(
         max(len(_WORD.findall(text)) for text in reference.split(_OR)) for reference in references
     )
-    if len(_WORD.findall(answer)) > num_words + _MAX_EXTRA_WORDS:
+    words, intent_words = (
+        collections.Counter(_WORD.findall(text.lower())) for text in (answer, intent)
+    )
+    if (words - intent_words).total() > num_words + _MAX_EXTRA_WORDS:
         return True
     # 2. Numbers: those of the intent cannot be guesses.
-    known_numbers = set(_NUMBER.findall(" ".join((intent, *references))))
+    known_numbers = {
+        *_NUMBER.findall(" ".join((intent, *references))),
+        *spec.get("known_numbers", ()),
+    }
     extra_numbers = [number for number in _NUMBER.findall(answer) if number not in known_numbers]
     is_count = len(references) == 1 and _is_small_count(references[0])
     return len(extra_numbers) > (0 if is_count else _MAX_EXTRA_NUMBERS)
+
+
+def _remove_list_markers(answer: str, max_items: int) -> str:
+    """Return the answer without the markers of a numbered list of 2 to `max_items` items."""
+    numbers = [int(number) for number in _LIST_MARKER.findall(answer)]
+    is_list = 2 <= len(numbers) <= max_items and numbers == list(range(1, len(numbers) + 1))
+    return _LIST_MARKER.sub("", answer) if is_list else answer
 
 
 def _is_small_count(reference: str) -> bool:
@@ -277,8 +300,15 @@ def _page_spec(url: str, locator: str, contents: Mapping[str, Any]) -> EvalSpec:
 def date_formats(iso: str) -> str:
     """Return the formats in which an answer may write a day, as one reference."""
     date = datetime.date.fromisoformat(iso[:10])
-    american = f"{date.month}/{date.day}/{date.year}"
-    return _OR.join((format_day(iso), f"{date:%B} {date.day}, {date.year}", american, iso[:10]))
+    texts = [format_day(iso), f"{date.month}/{date.day}/{date.year}", f"{date:%m/%d/%Y}", iso[:10]]
+    for month in (f"{date:%B}", f"{date:%b}", f"{date:%b}."):
+        for day in (f"{date.day}", f"{date:%d}"):
+            texts += [
+                f"{month} {day}, {date.year}",
+                f"{month} {day} {date.year}",
+                f"{day} {month} {date.year}",
+            ]
+    return _OR.join(dict.fromkeys(texts))
 
 
 def sample_row(rng: random.Random, rows: Sequence[Any]) -> Any:

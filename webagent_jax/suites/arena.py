@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -222,7 +223,18 @@ def accepts_answer(task: Task, answer: str | None) -> bool:
 def _matches(text: str, comparison: str, reference: Any) -> bool:
     if comparison == "exact_match":
         return matching.exact_match(reference, text, matching.LITE)
-    return matching.must_include(reference, text, matching.LITE, page=False)
+    return all(
+        any(_contains(text, alternative) for alternative in alternatives.split(" |OR| "))
+        for alternatives in reference
+    )
+
+
+def _contains(text: str, reference: str) -> bool:
+    if not matching.must_include([reference], text, matching.LITE, page=False):
+        return False
+    # "159 minutes" is no part of "1159 minutes" or "1,159 minutes".
+    pattern = rf"(?<!\d)(?<!\d[.,]){re.escape(reference.lower())}"
+    return not reference[:1].isdigit() or re.search(pattern, text) is not None
 
 
 class ArenaEnvironment(BrowserEnvironment):

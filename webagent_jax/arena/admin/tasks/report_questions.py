@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from webagent_jax.arena.admin.staff_views import ROWS_PER_PAGE
 from webagent_jax.arena.admin.tasks.helpers import (
     ADMIN,
     LONG_PERIODS,
@@ -88,11 +89,14 @@ def _sample_best_customer(data: Data, rng: random.Random) -> TaskInstance | None
         f" WHERE status != 'Cancelled' AND {period_condition()} GROUP BY customer_id"
         " ORDER BY value DESC"
     )
-    best_row, next_row = data["shop"].execute(sql, first_and_last_day(period)).fetchmany(2)
-    if best_row[1] == next_row[1]:
+    # The first page of the report.
+    customer_rows = data["shop"].execute(sql, first_and_last_day(period)).fetchmany(ROWS_PER_PAGE)
+    names = [name for name, _ in customer_rows]
+    if customer_rows[0][1] == customer_rows[1][1]:
         return None
     phrase = "spent most" if criterion == "spent" else "placed most orders"
-    return TaskInstance({"did": phrase, "period": period}, answer_includes(best_row[0]))
+    spec = answer_includes(names[0], excluding=names)
+    return TaskInstance({"did": phrase, "period": period}, spec)
 
 
 @tasks.add(
@@ -167,7 +171,10 @@ def _sample_search_term(data: Data, rng: random.Random) -> TaskInstance | None:
     rows = data["shop"].execute("SELECT term, uses FROM search_term ORDER BY uses DESC").fetchall()
     if [row["uses"] for row in rows].count(rows[place - 1]["uses"]) > 1:
         return None
-    return TaskInstance({"place": str(place)}, answer_includes(rows[place - 1]["term"]))
+    # The two pages of the report that an agent opens for these places.
+    terms = [row["term"] for row in rows[: 2 * ROWS_PER_PAGE]]
+    spec = answer_includes(terms[place - 1], excluding=terms)
+    return TaskInstance({"place": str(place)}, spec)
 
 
 @tasks.add(

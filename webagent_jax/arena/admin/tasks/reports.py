@@ -56,7 +56,8 @@ def _sample_top_products(data: Data, rng: random.Random) -> TaskInstance | None:
     rows = _bestsellers(data, period)
     if rows[count - 1][1] == rows[count][1]:
         return None
-    spec = answer_includes(*(name for name, _ in rows[:count]))
+    names = [name for name, _ in rows]
+    spec = answer_includes(*names[:count], excluding=names)
     return TaskInstance({"n": str(count), "period": period}, spec)
 
 
@@ -91,7 +92,8 @@ def _sample_best_and_pieces(data: Data, rng: random.Random) -> TaskInstance | No
         return None
     name, num_sold = rows[place - 1]
     rank = ("best", "second best", "third best", "fourth best")[place - 1]
-    return TaskInstance({"rank": rank, "month": period}, answer_includes(name, str(num_sold)))
+    spec = answer_includes(name, str(num_sold), excluding=[other for other, _ in rows])
+    return TaskInstance({"rank": rank, "month": period}, spec)
 
 
 @tasks.add(

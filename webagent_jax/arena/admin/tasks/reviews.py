@@ -49,13 +49,18 @@ def _sample_who_gave_stars(data: Data, rng: random.Random) -> TaskInstance | Non
     if product is None:
         return None
     stars = str(rng.randint(1, 3))
-    sql = "SELECT nickname FROM review WHERE product_id = ? AND stars = ?"
-    nicknames = [name for (name,) in data["shop"].execute(sql, [product["id"], int(stars)])]
+    sql = "SELECT nickname, stars FROM review WHERE product_id = ?"
+    # An answer may leave out the stop of "Irene H.".
+    reviews = [
+        (row["nickname"].rstrip("."), row["stars"])
+        for row in data["shop"].execute(sql, [product["id"]])
+    ]
+    nicknames = [name for name, number in reviews if number == int(stars)]
     slots = {"product": product["name"], "stars": stars}
     if not 1 <= len(set(nicknames)) <= 5:
         return None
-    # An answer may leave out the stop of "Irene H.".
-    return TaskInstance(slots, answer_includes(*(name.rstrip(".") for name in nicknames)))
+    spec = answer_includes(*nicknames, excluding=[name for name, _ in reviews])
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(

@@ -216,9 +216,13 @@ def _sample_end_labelled(data: Data, rng: random.Random) -> TaskInstance | None:
         " ON label.id = label_id WHERE issue.project_id = ? AND state = 'open' AND label.name = ?"
         f" ORDER BY {_ENDS[end][1]}"
     )
-    titles = fetch_rows(data, sql, project["id"], label)
+    titles = [row["title"] for row in fetch_rows(data, sql, project["id"], label)]
     slots = {"end": end, "label": label, "project": project["name"]}
-    return TaskInstance(slots, answer_includes(titles[0]["title"])) if len(titles) > 1 else None
+    return (
+        TaskInstance(slots, answer_includes(titles[0], excluding=titles))
+        if len(titles) > 1
+        else None
+    )
 
 
 @tasks.add(
@@ -250,8 +254,9 @@ def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | Non
         fetch_rows(
             data,
             "SELECT milestone.*, (SELECT count(*) FROM issue WHERE milestone_id = milestone.id"
-            " AND state = 'open') AS left FROM milestone WHERE project_id = ? AND state = 'open'"
-            " ORDER BY id",
+            " AND state = 'open') AS left, (SELECT count(*) FROM issue"
+            " WHERE milestone_id = milestone.id) AS total FROM milestone"
+            " WHERE project_id = ? AND state = 'open' ORDER BY id",
             project["id"],
         ),
     )
@@ -261,9 +266,16 @@ def _sample_milestone_fact(data: Data, rng: random.Random) -> TaskInstance | Non
         "due": "when is it due",
         "left": "how many of its issues are still open",
     }[kind]
-    answer_text = date_formats(milestone["due"]) if kind == "due" else str(milestone["left"])
+    left, total = milestone["left"], milestone["total"]
+    # The page shows the numbers of all and of closed issues; copying them is no answer.
+    shown = [number for number in (total - left, total) if left not in (total - left, total)]
+    spec = (
+        answer_includes(date_formats(milestone["due"]))
+        if kind == "due"
+        else answer_includes(str(left), known_numbers=shown)
+    )
     slots = {"milestone": milestone["title"], "project": project["name"], "question": question}
-    return TaskInstance(slots, answer_includes(answer_text))
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(

@@ -219,7 +219,13 @@ def fork(slots: Slots, page: Observation) -> Expert:
 def _sample_delete_project(data: Data, rng: random.Random) -> TaskInstance | None:
     project = sample_project(data, rng, "Owner")
     slots = {"project": project["name"]}
-    return TaskInstance(slots, page_equals(f"{CODE}/{project['path']}", "h1", "Page not found"))
+    url = f"{CODE}/{project['path']}"
+    spec = all_of(
+        page_equals(url, "h1", "Page not found"),
+        # A visitor who is not signed in does not find private projects either.
+        page_includes(url, "header", agent_user().name),
+    )
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(
@@ -260,8 +266,12 @@ def _sample_star_top(data: Data, rng: random.Random) -> TaskInstance | None:
     }
     if starred_ids & {row["id"] for row in projects[:count]}:
         return None
+    texts = ["Unstar"] * count
+    # The next project stays as it is.
+    texts.append("Unstar" if projects[count]["id"] in starred_ids else "Star")
     specs = [
-        page_equals(f"{CODE}/{row['path']}", ".head button", "Unstar") for row in projects[:count]
+        page_equals(f"{CODE}/{row['path']}", ".head button", text)
+        for row, text in zip(projects, texts, strict=False)
     ]
     return TaskInstance({"language": language, "count": str(count)}, all_of(*specs))
 

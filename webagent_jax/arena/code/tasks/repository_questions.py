@@ -90,9 +90,8 @@ def _sample_top_contributor(data: Data, rng: random.Random) -> TaskInstance | No
     counts = [count for _, count in ranking]
     if counts.count(counts[index]) > 1:
         return None
-    return TaskInstance(
-        {"place": place, "project": project["name"]}, answer_includes(ranking[index][0])
-    )
+    spec = answer_includes(ranking[index][0], excluding=[name for name, _ in ranking])
+    return TaskInstance({"place": place, "project": project["name"]}, spec)
 
 
 @tasks.add(
@@ -256,9 +255,8 @@ def _sample_stars_together(data: Data, rng: random.Random) -> TaskInstance | Non
     if first_project["id"] == second_project["id"]:
         return None
     slots = {"one": first_project["name"], "other": second_project["name"]}
-    return TaskInstance(
-        slots, answer_includes(str(first_project["stars"] + second_project["stars"]))
-    )
+    stars = first_project["stars"], second_project["stars"]
+    return TaskInstance(slots, answer_includes(str(sum(stars)), known_numbers=stars))
 
 
 @tasks.add(
@@ -292,7 +290,8 @@ def _sample_starred_most(data: Data, rng: random.Random) -> TaskInstance | None:
     index = _RANKS[place]
     if stars.count(stars[index]) > 1:
         return None
-    spec = answer_includes(projects[index]["name"], str(stars[index]))
+    names = [row["name"] for row in projects]
+    spec = answer_includes(names[index], str(stars[index]), excluding=names)
     return TaskInstance({"language": language, "place": place}, spec)
 
 

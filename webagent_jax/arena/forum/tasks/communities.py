@@ -146,10 +146,10 @@ def _sample_unsubscribe(data: Data, rng: random.Random) -> TaskInstance | None:
         data, f"SELECT * FROM community WHERE NOT ({_NOT_JOINED}) ORDER BY id"
     )
     first, second = rng.sample(subscriptions, 2)
-    specs = (
-        page_equals(f"{FORUM}/c/{row['slug']}", ".banner button", "Subscribe")
-        for row in (first, second)
-    )
+    urls = [f"{FORUM}/c/{row['slug']}" for row in (first, second)]
+    specs = [page_equals(url, ".banner button", "Subscribe") for url in urls]
+    # A visitor who is not signed in sees the same button.
+    specs.append(page_includes(urls[0], "header", AGENT_USERNAME))
     return TaskInstance({"first": first["title"], "second": second["title"]}, all_of(*specs))
 
 

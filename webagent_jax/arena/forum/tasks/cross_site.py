@@ -18,7 +18,6 @@ from webagent_jax.arena.forum.tasks.helpers import (
 from webagent_jax.arena.shop.tasks.helpers import (
     SHOP,
     dollar_formats,
-    format_dollars,
     go_to_product,
     sample_product,
 )
@@ -94,7 +93,7 @@ def _sample_reply_with_price(data: Data, rng: random.Random) -> TaskInstance | N
     post, product = pair
     number = next_comment_id(data)
     selector = f"#post h1, #c{number} .body"
-    price = format_dollars(product["price"])
+    price = dollar_formats(product["price"])
     spec = page_includes(f"{FORUM}/comment/{number}", selector, post["title"], price)
     return TaskInstance({"title": post["title"]}, spec)
 
@@ -157,7 +156,7 @@ def _sample_tell_forum(data: Data, rng: random.Random) -> TaskInstance | None:
         return None
     fact, value = rng.choice(
         (
-            ("price", format_dollars(product["price"])),
+            ("price", dollar_formats(product["price"])),
             ("SKU", product["sku"]),
             ("material", product["material"]),
         )

@@ -33,12 +33,13 @@ tasks = TemplateRegistry("forum", "reddit")
 def _sample_top_author(data: Data, rng: random.Random) -> TaskInstance | None:
     community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
     order, key = rng.choice((("top", "score"), ("most commented", "comments")))
-    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 2"
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY {key} DESC LIMIT 8"
     posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
     if len(posts) < 2 or posts[0][key] == posts[1][key] or posts[0]["author_id"] == 1:
         return None
     slots = {"community": community["title"], "period": period, "order": order}
-    return TaskInstance(slots, answer_includes(posts[0]["username"]))
+    first, *others = (post["username"] for post in posts)
+    return TaskInstance(slots, answer_includes(first, excluding=others))
 
 
 @tasks.add(
@@ -59,12 +60,13 @@ def top_author(slots: Slots, page: Observation) -> Expert:
 
 def _sample_top_titles(data: Data, rng: random.Random) -> TaskInstance | None:
     community, period = sample_community(data, rng), rng.choice(list(PERIOD_STARTS))
-    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 4"
+    sql = f"{POST_QUERY} WHERE community_id = ? AND posted >= ? ORDER BY score DESC LIMIT 8"
     posts = fetch_rows(data, sql, community["id"], PERIOD_STARTS[period])
-    if len({post["score"] for post in posts}) < 4:
+    if len({post["score"] for post in posts[:4]}) < 4:
         return None
     slots = {"community": community["title"], "period": period}
-    return TaskInstance(slots, answer_includes(*(post["title"] for post in posts[:3])))
+    titles = [post["title"] for post in posts]
+    return TaskInstance(slots, answer_includes(*titles[:3], excluding=titles))
 
 
 @tasks.add(

@@ -73,10 +73,14 @@ def upvote(slots: Slots, page: Observation) -> Expert:
 def _sample_upvote_newest(data: Data, rng: random.Random) -> TaskInstance | None:
     community, count = sample_community(data, rng), rng.choice(list(_COUNTS))
     sql = f"{POST_QUERY} WHERE community_id = ? ORDER BY posted DESC, post.id DESC LIMIT ?"
-    posts = fetch_rows(data, sql, community["id"], _COUNTS[count])
+    rows = fetch_rows(data, sql, community["id"], _COUNTS[count] + 1)
+    posts, next_posts = rows[: _COUNTS[count]], rows[_COUNTS[count] :]
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
-    spec = all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
+    spec = all_of(
+        *(post_has_points(post, post["score"] + 1) for post in posts),
+        *(post_has_points(post, post["score"]) for post in next_posts),
+    )
     return TaskInstance({"community": community["title"], "count": count}, spec)
 
 
@@ -106,7 +110,10 @@ def _sample_downvote_most_commented(data: Data, rng: random.Random) -> TaskInsta
         post["id"] for post in posts
     }:
         return None
-    spec = all_of(*(post_has_points(post, post["score"] - 1) for post in posts[:-1]))
+    spec = all_of(
+        *(post_has_points(post, post["score"] - 1) for post in posts[:-1]),
+        post_has_points(posts[-1], posts[-1]["score"]),
+    )
     return TaskInstance({"community": community["title"], "period": period, "count": count}, spec)
 
 
@@ -148,9 +155,17 @@ def _sample_upvote_by_member(data: Data, rng: random.Random) -> TaskInstance | N
     if _read_voted_ids(data) & {post["id"] for post in posts}:
         return None
     slots = {"name": posts[0]["username"], "community": posts[0]["community"]}
-    return TaskInstance(
-        slots, all_of(*(post_has_points(post, post["score"] + 1) for post in posts))
+    # The newest post of the member in another community keeps its points.
+    sql = (
+        f"{POST_QUERY} WHERE community_id != ? AND author_id = ?"
+        " ORDER BY posted DESC, post.id DESC LIMIT 1"
     )
+    other_posts = fetch_rows(data, sql, *tuple(author_row)[:2])
+    spec = all_of(
+        *(post_has_points(post, post["score"] + 1) for post in posts),
+        *(post_has_points(post, post["score"]) for post in other_posts),
+    )
+    return TaskInstance(slots, spec)
 
 
 @tasks.add(

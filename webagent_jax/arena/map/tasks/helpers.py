@@ -94,7 +94,10 @@ def duration_references(minutes: int) -> tuple[str, ...]:
         f"{hours}h{remainder}min",
         f"{hours} h {remainder}min",
         f"{hours} {unit} {remainder} min",
+        f"{hours} {unit}, {remainder} min",
         f"{hours} {unit} and {remainder} min",
+        f"{hours} hr {remainder} min",
+        f"{hours}h {remainder}m",
         f"{minutes} min",
         f"{minutes}min",
     )

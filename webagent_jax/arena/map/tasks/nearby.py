@@ -70,10 +70,14 @@ def _sample_matching_places(data: Data, rng: random.Random, where: str) -> TaskI
     town_sql = "category_id = ? AND town = ?"
     keys = place["category_id"], place["town"]
     matches = fetch_places(data, f"{town_sql} AND {where}", *keys)
-    if not 1 <= len(matches) <= 4 or len(fetch_places(data, town_sql, *keys)) == len(matches):
+    all_places = fetch_places(data, town_sql, *keys)
+    if not 1 <= len(matches) <= 4 or len(all_places) == len(matches):
         return None
     slots = {"plural": place["plural"].lower(), "town": place["town"]}
-    return TaskInstance(slots, answer_includes(*(match["name"] for match in matches)))
+    spec = answer_includes(
+        *(match["name"] for match in matches), excluding=[row["name"] for row in all_places]
+    )
+    return TaskInstance(slots, spec)
 
 
 def _sample_open_on(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -130,10 +134,9 @@ def accessible(slots: Slots, page: Observation) -> Expert:
 def _sample_nearest_place(data: Data, rng: random.Random) -> TaskInstance | None:
     place = sample_place(data, rng)
     category = sample_category(rng, place["category"])
-    first = nearest_places(data, place, category)[0]
-    return TaskInstance(
-        {"place": place["name"], "category": category.lower()}, answer_includes(first["name"])
-    )
+    first, *others = nearest_places(data, place, category)
+    spec = answer_includes(first["name"], excluding=[other["name"] for other in others])
+    return TaskInstance({"place": place["name"], "category": category.lower()}, spec)
 
 
 @tasks.add(
@@ -196,7 +199,8 @@ def _sample_nearest_open(data: Data, rng: random.Random) -> TaskInstance | None:
     if not open_rows or open_rows[0]["id"] == nearest_rows[0]["id"]:
         return None
     slots = {"place": place["name"], "category": category.lower(), "when": opening}
-    return TaskInstance(slots, answer_includes(open_rows[0]["name"]))
+    others = [row["name"] for row in (*nearest_rows, *open_rows)]
+    return TaskInstance(slots, answer_includes(open_rows[0]["name"], excluding=others))
 
 
 @tasks.add(
@@ -236,7 +240,9 @@ def _sample_within_distance(data: Data, rng: random.Random) -> TaskInstance | No
         "category": others[0]["plural"].lower(),
         "reach": str(reach),
     }
-    return TaskInstance(slots, answer_includes(*names))
+    return TaskInstance(
+        slots, answer_includes(*names, excluding=[other["name"] for other in others])
+    )
 
 
 @tasks.add(

@@ -273,15 +273,15 @@ def _look_up_point(slots: Slots, page: Observation) -> Moves:
 def _sample_place_at(data: Data, rng: random.Random) -> TaskInstance | None:
     slots, (x, y) = _sample_coordinates_of_place(data, rng)
     distance_sql = "(x - ?) * (x - ?) + (y - ?) * (y - ?)"
-    first, second = fetch_places(
-        data, f"listed ORDER BY {distance_sql}, place.id LIMIT 2", x, x, y, y
+    # The page lists five places.
+    first, *others = fetch_places(
+        data, f"listed ORDER BY {distance_sql}, place.id LIMIT 5", x, x, y, y
     )
-    distances = [straight_distance((x, y), (place["x"], place["y"])) for place in (first, second)]
-    return (
-        TaskInstance(slots, answer_includes(first["name"]))
-        if distances[1] - distances[0] > 15
-        else None
-    )
+    distances = [
+        straight_distance((x, y), (place["x"], place["y"])) for place in (first, others[0])
+    ]
+    spec = answer_includes(first["name"], excluding=[other["name"] for other in others])
+    return TaskInstance(slots, spec) if distances[1] - distances[0] > 15 else None
 
 
 @tasks.add(

@@ -28,7 +28,7 @@ from webagent_jax.expert_steps import (
     extract_text,
     finish,
     page_text,
-    scroll_until,
+    scroll_through,
     select_option,
     type_text,
 )
@@ -103,12 +103,12 @@ def note(slots: Slots, page: Observation) -> Expert:
 
 def _sample_list_in_town(data: Data, rng: random.Random) -> TaskInstance | None:
     row = sample_row(rng, _read_saved(data))
-    place_names = [
-        saved_row["name"]
-        for saved_row in _read_saved(data)
-        if saved_row["list"] == row["list"] and saved_row["town"] == row["town"]
-    ]
-    return TaskInstance({"list": row["list"], "town": row["town"]}, answer_includes(*place_names))
+    list_rows = [saved_row for saved_row in _read_saved(data) if saved_row["list"] == row["list"]]
+    spec = answer_includes(
+        *(saved_row["name"] for saved_row in list_rows if saved_row["town"] == row["town"]),
+        excluding=[saved_row["name"] for saved_row in list_rows],
+    )
+    return TaskInstance({"list": row["list"], "town": row["town"]}, spec)
 
 
 @tasks.add(
@@ -122,10 +122,14 @@ def _sample_list_in_town(data: Data, rng: random.Random) -> TaskInstance | None:
 )
 def list_in_town(slots: Slots, page: Observation) -> Expert:
     page = yield from _go_to_list(page, slots["list"])
+    names = _parse_place_names(page)
+    _, views = yield from scroll_through(page)
     place_names: list[str] = []
-    for name in _parse_place_names(page):
-        page, match = yield from scroll_until(page, rf"{re.escape(name)} [^,]+, {slots['town']}\b")
-        if match:
+    for name in names:
+        # "Note on X" and "Remove X" of a row stand before the next row.
+        word = re.escape(name)
+        row = rf"(?<!Note on )(?<!{word} Remove ){word} [^,]+, {slots['town']}\b"
+        if any(re.search(row, page_text(view)) for view in views):
             place_names.append(name)
     yield from answer(", ".join(place_names), reason=f"They are in {slots['town']}")
 

@@ -6,6 +6,7 @@ import random
 
 from webagent_jax.arena import common, random_data
 from webagent_jax.arena.shop.tasks.helpers import (
+    AGENT_USER_ID,
     SHOP,
     format_dollars,
     go_to_order,
@@ -18,6 +19,7 @@ from webagent_jax.arena.task import (
     Slots,
     TaskInstance,
     TemplateRegistry,
+    page_equals,
     page_includes,
     sample_row,
 )
@@ -45,8 +47,14 @@ def _sample_new_address(data: Data, rng: random.Random) -> TaskInstance | None:
         "name": common.agent_user().name,
         "phone": common.agent_user().phone,
     }
-    text = f"{slots['name']}, {_format_address(slots)}, {slots['phone']}"
-    return TaskInstance(slots, page_includes(f"{SHOP}/account/addresses", "address", text))
+    # The addresses of the account stay in the address book.
+    sql = "SELECT name, street, city, zip_code, phone FROM address WHERE customer_id = ?"
+    rows = data["shop"].execute(sql, [AGENT_USER_ID]).fetchall()
+    texts = [
+        f"{address['name']}, {_format_address(address)}, {address['phone']}"
+        for address in (slots, *map(dict, rows))
+    ]
+    return TaskInstance(slots, page_includes(f"{SHOP}/account/addresses", "address", *texts))
 
 
 def _format_address(slots: Slots) -> str:
@@ -156,11 +164,12 @@ def cancel(slots: Slots, page: Observation) -> Expert:
 
 
 _DETAILS = {
-    "first name": "First name",
-    "last name": "Last name",
-    "phone number": "Phone",
-    "email": "Email",
+    "first name": ("First name", "first"),
+    "last name": ("Last name", "last"),
+    "phone number": ("Phone", "phone"),
+    "email": ("Email", "email"),
 }
+"""Label of the field and column of the customer, by the name in the instruction."""
 
 
 def _sample_details(data: Data, rng: random.Random) -> TaskInstance | None:
@@ -171,7 +180,12 @@ def _sample_details(data: Data, rng: random.Random) -> TaskInstance | None:
         "phone number": f"555-{rng.randint(100, 999)}-{rng.randint(1000, 9999)}",
         "email": f"nora{rng.randint(10, 99)}@letterbox.example",
     }[field]
-    spec = page_includes(f"{SHOP}/account", "section p:first-of-type", value)
+    sql = "SELECT first, last, email, phone FROM customer WHERE id = ?"
+    customer = dict(data["shop"].execute(sql, [AGENT_USER_ID]).fetchone())
+    # The other fields keep their values.
+    customer[_DETAILS[field][1]] = value
+    text = "{first} {last}, {email}, {phone}".format_map(customer)
+    spec = page_equals(f"{SHOP}/account", "section p:first-of-type", text)
     return TaskInstance({"field": field, "value": value}, spec)
 
 
@@ -187,7 +201,7 @@ def _sample_details(data: Data, rng: random.Random) -> TaskInstance | None:
 def details(slots: Slots, page: Observation) -> Expert:
     page = yield from click(page, "Account", "link", intent_phrase="")
     page = yield from click(page, "Edit Details", "link", intent_phrase="")
-    page = yield from type_text(page, _DETAILS[slots["field"]], slots["value"])
+    page = yield from type_text(page, _DETAILS[slots["field"]][0], slots["value"])
     yield from click(page, "Save Details", "button", intent_phrase="")
     yield from finish("The details are saved")
 

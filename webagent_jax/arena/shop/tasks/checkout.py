@@ -22,6 +22,7 @@ from webagent_jax.arena.task import (
     Slots,
     TaskInstance,
     TemplateRegistry,
+    page_equals,
     page_includes,
     page_lists,
     unachievable,
@@ -300,7 +301,8 @@ def _sample_cheapest_of_brand(data: Data, rng: random.Random) -> TaskInstance | 
     )
     if len(rows) < 2 or num_results != count or rows[0]["price"] == rows[1]["price"]:
         return None
-    spec = page_includes(f"{SHOP}/cart", "tr.line", rows[0]["name"])
+    # Nothing else is in the cart.
+    spec = page_equals(f"{SHOP}/cart", "tr.line a", rows[0]["name"])
     return TaskInstance({"words": words}, spec) if rows[0]["stock"] > 3 else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from webagent_jax.arena.shop.policies import STATUSES
@@ -18,6 +19,7 @@ from webagent_jax.arena.shop.tasks.helpers import (
     parse_order_rows,
     sample_order,
 )
+from webagent_jax.arena.site import format_day
 from webagent_jax.arena.task import (
     Data,
     EvalSpec,
@@ -46,23 +48,28 @@ _INDICES = {"latest": 0, "second latest": 1, "third latest": 2, "fourth latest":
 _FACTS = {"number": "id", "date": "placed", "total": "total", "status": "status"}
 
 
-def _require_fact(fact: str, value: Any) -> EvalSpec:
-    """Require an answer with a fact of an order."""
+def _require_fact(fact: str, value: Any, other_values: Sequence[Any] = ()) -> EvalSpec:
+    """Require an answer with a fact of an order, and without that of other orders."""
     match fact:
         case "date":
-            return answer_includes(date_formats(value))
+            return answer_includes(
+                date_formats(value), excluding=list(map(format_day, other_values))
+            )
         case "total":
-            return answer_includes(dollar_formats(value))
+            return answer_includes(
+                dollar_formats(value), excluding=list(map(format_dollars, other_values))
+            )
         case "status":
             return answer_includes(value, excluding=STATUSES)
-    return answer_includes(str(value))
+    return answer_includes(str(value), excluding=list(map(str, other_values)))
 
 
 def _sample_recent_order(data: Data, rng: random.Random) -> TaskInstance | None:
     place, fact = rng.choice(list(_INDICES)), rng.choice(list(_FACTS))
     sql = f"SELECT * FROM purchase WHERE customer_id = {AGENT_USER_ID} ORDER BY id DESC LIMIT 4"
-    value = data["shop"].execute(sql).fetchall()[_INDICES[place]][_FACTS[fact]]
-    return TaskInstance({"place": place, "fact": fact}, _require_fact(fact, value))
+    values = [row[_FACTS[fact]] for row in data["shop"].execute(sql)]
+    spec = _require_fact(fact, values[_INDICES[place]], values)
+    return TaskInstance({"place": place, "fact": fact}, spec)
 
 
 @tasks.add(

@@ -177,10 +177,9 @@ def _sample_latest_reviewer(data: Data, rng: random.Random) -> TaskInstance | No
     if product is None:
         return None
     sql = f"{_APPROVED.rpartition(' ORDER')[0]} ORDER BY written DESC, id DESC"
-    review = data["shop"].execute(sql, [product["id"]]).fetchone()
-    return TaskInstance(
-        {"product": product["name"]}, answer_includes(review["nickname"].rstrip("."))
-    )
+    reviews = data["shop"].execute(sql, [product["id"]])
+    first, *others = (review["nickname"].rstrip(".") for review in reviews)
+    return TaskInstance({"product": product["name"]}, answer_includes(first, excluding=others))
 
 
 @tasks.add(
@@ -239,7 +238,10 @@ def _sample_reviewers_who_say(data: Data, rng: random.Random) -> TaskInstance | 
         return None
     authors = {row["nickname"].rstrip(".") for row in reviews if match[1] in row["body"]}
     slots = {"product": product["name"], "phrase": match[1]}
-    return TaskInstance(slots, answer_includes(*sorted(authors))) if len(authors) < 4 else None
+    spec = answer_includes(
+        *sorted(authors), excluding=[row["nickname"].rstrip(".") for row in reviews]
+    )
+    return TaskInstance(slots, spec) if len(authors) < 4 else None
 
 
 @tasks.add(
