@@ -20,6 +20,7 @@ from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig
 from webagent_jax.demos import DemosError
 from webagent_jax.policy import resolve_dir
 from webagent_jax.tracking.episode_log import EpisodeJournal
+from webagent_jax.types import Outcome
 
 pytestmark = pytest.mark.browser
 
@@ -144,6 +145,21 @@ def test_interrupted_collection_resumes_with_equal_options(
     assert not (tmp_path / "demo_episodes").exists()
 
 
+def test_failed_episode_of_expert_runs_again(tmp_path, monkeypatch):
+    """The user may have corrected the expert after the interruption."""
+    add = EpisodeJournal.add
+
+    def add_failure(journal, episode, file):
+        add(journal, dataclasses.replace(episode, reward=0.0, outcome=Outcome.FAILURE), file)
+
+    def collect_from_experts():
+        collect(tmp_path / "demos", 4096)
+
+    monkeypatch.setattr(EpisodeJournal, "add", add_failure)
+    added = interrupted_collection(monkeypatch, collect_from_experts, collect_from_experts)
+    assert len(set(added)) == 2 and len(added) == 3
+
+
 @pytest.mark.parametrize(("is_changed", "num_episodes"), [(False, 2), (True, 3)])
 def test_interrupted_collection_resumes_with_equal_weights(
     tmp_path, monkeypatch, is_changed, num_episodes
@@ -158,7 +174,7 @@ def test_interrupted_collection_resumes_with_equal_weights(
 
     def continue_collection():
         if is_changed:
-            (policy / "README.md").write_text("The next version.")
+            (policy / "config.json").write_text((policy / "config.json").read_text() + " ")
         collect_from_policy()
 
     added = interrupted_collection(monkeypatch, collect_from_policy, continue_collection)

@@ -307,6 +307,7 @@ def test_prompt_rejection_after_success_raises_infra_error(
     with pytest.raises(InfraError, match=f"rejects this prompt, status {status}: too long"):
         send_request(endpoint)
     assert send_request(endpoint).text == "done"
+    assert (endpoint.usage.responses, endpoint.usage.failed_requests) == (2, 1)
 
 
 @pytest.mark.parametrize("status", [400, 403, 500])
@@ -434,9 +435,12 @@ def test_unsupported_option_is_not_resent(
 
 def test_option_unsupported_under_both_names_raises_error(chat_server: ChatServer) -> None:
     chat_server.answer = reject_options("max_tokens", "max_completion_tokens")
+    endpoint = make_endpoint(chat_server)
     with pytest.raises(ConfigError, match="max_completion_tokens"):
-        send_request(make_endpoint(chat_server))
+        send_request(endpoint)
     assert len(chat_server.requests) == 2
+    # The first rejection is followed by another request for the same response.
+    assert endpoint.usage.failed_requests == 1
 
 
 # --- concurrency ---------------------------------------------------------------------------------

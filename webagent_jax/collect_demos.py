@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def collect_demos(
     Runs `bc.demos_per_task` seeds of each task name. Skips demonstrations whose prompts exceed
     `engine.max_model_len`; the log reports the limit that fits all. An interrupted collection with
     the same options and weights resumes: `demo_episodes/` beside the directory is its journal until
-    the end.
+    the end. Failures of experts run again, because the user may have corrected them.
 
     Args:
         cfg: config of the run.
@@ -64,7 +64,14 @@ def collect_demos(
             Job(task, seed, episode_config, agent) for task, seed in demo_tasks(cfg, runtime.suite)
         ]
         journal = EpisodeJournal(directory.with_name("demo_episodes"), key=lambda e: e.task.id)
-        episodes = _run_jobs(jobs, runtime, journal, _journal_file(cfg, source), progress)
+        journal_file = _journal_file(cfg, source)
+        completed = journal.load([journal_file])
+        if source == "expert":
+            # A failure runs again: its expert or task may have been corrected since.
+            completed = {k: e for k, e in completed.items() if _ends_with_success(e)}
+        episodes = _run_jobs(
+            jobs, runtime, completed, lambda e: journal.add(e, journal_file), progress
+        )
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, turns that all have actions.
@@ -183,20 +190,19 @@ def _log_excess_turns(
 def _run_jobs(
     jobs: Sequence[Job],
     runtime: RolloutRuntime,
-    journal: EpisodeJournal[str],
-    file: str,
+    completed: Mapping[str, Episode],
+    store: Callable[[Episode], None],
     progress: Progress,
 ) -> list[Episode]:
-    """Return the episodes of the jobs in their order; those in the file do not run again."""
-    episodes = journal.load([file])
-    missing = [job for job in jobs if job.task.id not in episodes]
+    """Return the episodes of the jobs in their order; store those that are not completed."""
+    missing = [job for job in jobs if job.task.id not in completed]
     progress.start_phase("demonstrations", len(jobs), "episodes", done=len(jobs) - len(missing))
 
     def add(episode: Episode) -> None:
-        journal.add(episode, file)
+        store(episode)
         progress.advance()
 
-    episodes |= {episode.task.id: episode for episode in runtime.run(missing, add)}
+    episodes = {**completed, **{e.task.id: e for e in runtime.run(missing, add)}}
     return [episodes[job.task.id] for job in jobs]
 
 

@@ -18,13 +18,23 @@ from webagent_jax import config as config_module
 from webagent_jax import policy
 from webagent_jax.config import (
     ConfigError,
+    EngineConfig,
     LoRAConfig,
     PolicyConfig,
     PolicyNotFoundError,
     RunConfig,
 )
 from webagent_jax.evaluate import evaluate
-from webagent_jax.policy import hf, loading, lora, peft_adapter, prompt_record, weights
+from webagent_jax.policy import (
+    hf,
+    loading,
+    lora,
+    matmul,
+    peft_adapter,
+    pretrained,
+    prompt_record,
+    weights,
+)
 from webagent_jax.policy.pretrained import PRETRAINED
 from webagent_jax.train import export
 
@@ -176,37 +186,121 @@ def test_loaded_adapter_has_equal_logits_at_another_scale(config, projections, t
     np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
-def test_adapter_stays_separate_in_bfloat16(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "quantization", "is_separate"),
+    [
+        ({}, "none", False),
+        ({"dtype": "bfloat16"}, "none", True),
+        ({"matmul_dtype": "bfloat16"}, "none", True),
+        ({}, "int8", True),
+        ({}, "fp8", True),
+    ],
+)
+def test_adapter_stays_separate_if_the_engine_rounds_weights(
+    options, quantization, is_separate, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(matmul, "is_supported", lambda: True)
     config = CONFIGS["llama"]
     params = write_base(tmp_path / "base", config, dtype="bfloat16")
+    _, base = weights.load(tmp_path / "base")
     # Below the rounding of bfloat16.
     adapters = jax.tree.map(lambda x: x * 0.01, random_adapters(params))
     write_adapter(tmp_path / "adapter", config, adapters, tmp_path / "base")
-    expected = lora.attach(lora.FrozenBase(params, ALPHA / RANK), adapters)["layers"]["q"]
+    expected = lora.attach(lora.FrozenBase(base, ALPHA / RANK), adapters)["layers"]["q"]
 
-    def change(dtype):
-        """Return the difference of the served kernel from the base, relative to the adapter."""
-        options = PolicyConfig(path=str(tmp_path / "adapter"), dtype=dtype)
-        model, snapshot = loading.initial_policy(RunConfig(policy=options))
-        assert model.dtype == dtype
-        served = snapshot.params["layers"]["q"]
-        kernel = lora.merged_kernel(served) if lora.DOWN in served else served["kernel"]
-        base = weights.load(tmp_path / "base", dtype)[1]["layers"]["q"]["kernel"]
-        update = lora.merged_kernel(expected) - expected["kernel"]
-        return np.abs(kernel - base - update).max() / np.abs(update).max()
+    cfg = RunConfig(
+        policy=PolicyConfig(path=str(tmp_path / "adapter"), **options),
+        engine=EngineConfig(quantization=quantization),
+    )
+    _, snapshot = loading.initial_policy(cfg)
+    served = snapshot.params["layers"]["q"]
+    assert (lora.DOWN in served) == is_separate
+    kernel = lora.merged_kernel(served) if is_separate else served["kernel"]
+    update = lora.merged_kernel(expected) - expected["kernel"]
+    error = np.abs(kernel - expected["kernel"] - update).max()
+    assert error < 0.01 * np.abs(update).max()
 
-    assert change("bfloat16") < 0.01
-    assert change("float32") > 0.1  # merged into a base in bfloat16
+
+def test_base_with_adapter_is_the_one_of_the_exported_adapter(tmp_path):
+    """Training starts from the exact merged weights, although the base is stored in bfloat16."""
+    base, first, second = (tmp_path / name for name in ("base", "first", "second"))
+    config = CONFIGS["llama"]
+    write_base(base, config, dtype="bfloat16")
+    _, params = weights.load(base)
+    adapters = jax.tree.map(lambda x: x * 0.01, random_adapters(params))
+    write_adapter(first, config, adapters, base)
+    run = RunConfig(policy=PolicyConfig(path=str(first)), lora=LoRAConfig(rank=RANK, alpha=ALPHA))
+    _, frozen = loading.load_policy(loading.with_policy_path(run, loading.frozen_base_path(run)))
+    export.write_adapter(second, run, adapters)
+    trained, exported = (
+        lora.attach(lora.FrozenBase(tree, 1.0), peft_adapter.load(path, config, scale=1.0))
+        for tree, path in ((frozen, first), (params, second))
+    )
+    for name in lora.PROJECTIONS:
+        kernels = [lora.merged_kernel(tree["layers"][name]) for tree in (trained, exported)]
+        np.testing.assert_allclose(*kernels, atol=1e-6)
+
+
+def test_merge_keeps_dtype_of_other_tensors(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    params = write_base(base, config, dtype="bfloat16", file_bytes=9_000)
+    write_adapter(adapter, config, random_adapters(params, ("q",)), base)
+    merged = policy.resolve_dir(adapter)
+    dtypes = {
+        name: str(tensor.dtype)
+        for file in merged.glob("*.safetensors")
+        for name, tensor in load_file(file).items()
+    }
+    assert len(list(merged.glob("*.safetensors"))) > 1
+    for name, dtype in dtypes.items():
+        assert dtype == ("float32" if "q_proj.weight" in name else "bfloat16")
+    # The dtype in config.json is that of an export, which would round the merged weights to it.
+    assert policy.checkpoint_dtype(merged) == "float32"
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16"}])
+def test_adapter_of_some_layers_has_equal_logits_in_peft(options, tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    config = CONFIGS["llama"]
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    keep_layer(adapter, 1)
+    tokens = random_tokens(config)
+    cfg = RunConfig(policy=PolicyConfig(path=str(adapter), **options))
+    _, snapshot = loading.initial_policy(cfg)
+    expected = torch_logits(load_with_peft(base, adapter), tokens)
+    np.testing.assert_allclose(policy.logits(config, snapshot.params, tokens), expected, atol=1e-4)
+    loaded = peft_adapter.load(adapter, config, scale=1.0)["layers"]["q"]
+    assert [bool(layer.any()) for layer in loaded[lora.UP]] == [False, True, False]
+
+
+def test_adapter_of_some_layers_is_not_trained(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    keep_layer(adapter, 1)
+    cfg = RunConfig(
+        policy=PolicyConfig(path=str(adapter)),
+        lora=LoRAConfig(rank=RANK, alpha=ALPHA, create_new_adapter=False),
+    )
+    with pytest.raises(ConfigError, match=r"has no adapter of q in the layers 0, 2; set lora\.cr"):
+        loading.load_trained_adapter(cfg, config)
+
+
+def keep_layer(adapter, layer):
+    """Restrict an adapter to a layer, as `layers_to_transform` of PEFT does."""
+    file = adapter / "adapter_model.safetensors"
+    tensors = {name: x for name, x in load_file(file).items() if f".layers.{layer}." in name}
+    save_file(tensors, file, metadata={"format": "pt"})
+    edit_config(adapter, layers_to_transform=[layer])
 
 
 def test_adapter_of_another_architecture_is_not_loaded(tmp_path):
     params = write_base(tmp_path / "base", CONFIGS["llama"])
     write_adapter(tmp_path / "adapter", CONFIGS["llama"], random_adapters(params), "base")
-    larger = dataclasses.replace(CONFIGS["llama"], num_layers=4)
     smaller = dataclasses.replace(CONFIGS["llama"], num_layers=2)
     wider = dataclasses.replace(CONFIGS["llama"], num_kv_heads=3)
     for config, message in (
-        (larger, "does not fit the architecture"),
         (smaller, "the base has no module of the tensor"),
         (wider, "does not fit the architecture"),
     ):
@@ -245,7 +339,15 @@ def test_merged_directory_follows_base_and_adapter(tmp_path):
     assert second_dir != first_dir
     write_base(base, config, dtype="bfloat16")
     assert policy.resolve_dir(adapter) not in (first_dir, second_dir)
-    assert policy.checkpoint_dtype(adapter) == "bfloat16"
+
+
+def test_directories_of_earlier_merges_are_not_used(tmp_path, monkeypatch):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    merged = policy.resolve_dir(adapter)
+    monkeypatch.setattr(pretrained, "_MERGE_VERSION", "")
+    assert policy.resolve_dir(adapter) != merged
 
 
 def test_merged_directory_follows_tokenizer_files(tmp_path):
@@ -288,6 +390,45 @@ def test_adapter_of_imported_base_is_refused_with_its_fix(tmp_path):
     write_adapter(adapter, config, random_adapters(params), imported)
     with pytest.raises(ConfigError, match=f"export --input={imported} --output_dir=DIR\nThen set"):
         policy.resolve_dir(adapter)
+
+
+def test_adapter_of_imported_base_is_read_without_a_merge(tmp_path):
+    config = CONFIGS["llama"]
+    params = write_base(tmp_path / "base", config)
+    (tmp_path / "base" / "tokenizer.json").write_text("base")
+    imported, adapter = tmp_path / "imported", tmp_path / "adapter"
+    weights.import_weights(tmp_path / "base", imported)
+    write_adapter(adapter, config, random_adapters(params), imported)
+    checksum = weights.checksum(adapter)
+    assert weights.checksum(adapter) == checksum
+    assert policy.tokenizer_dir(adapter) == imported
+    assert policy.load_config(adapter).d_model == config.d_model
+    prompt_record.write(imported, "compact")
+    cfg = RunConfig(policy=PolicyConfig(path=str(adapter), dtype="bfloat16"))
+    assert prompt_record.with_template(cfg).prompt.template == "compact"
+    changed = weights.checksum(adapter)
+    assert changed != checksum
+    write_adapter(adapter, config, random_adapters(params, ("q",)), imported)
+    assert weights.checksum(adapter) not in (checksum, changed)
+
+
+def test_tokenizer_of_adapter_needs_no_merge(tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    for name in ("tokenizer.json", "chat_template.jinja", "generation_config.json"):
+        (base / name).write_text("base")
+    assert policy.tokenizer_dir(base) == base
+    assert policy.tokenizer_dir(adapter) == base
+    (adapter / "tokenizer.json").write_text("adapter")
+    directory = policy.tokenizer_dir(adapter)
+    assert policy.tokenizer_dir(adapter) == directory
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+    merged = policy.resolve_dir(adapter)
+    names = {file.name for file in merged.iterdir() if file.suffix != ".safetensors"}
+    assert names == {file.name for file in directory.iterdir()}
+    for name in names:
+        assert (directory / name).read_bytes() == (merged / name).read_bytes()
 
 
 def test_adapter_of_lm_head_is_not_trained(tmp_path):
@@ -374,6 +515,10 @@ def test_adapter_of_another_base_is_refused(tmp_path):
         (lambda d: (d / "adapter_model.safetensors").unlink(), "safe_serialization=True"),
         (lambda d: (d / "adapter_model.safetensors").write_bytes(b"\x10"), "cannot be read"),
         (lambda d: rename_tensor(d, "lora_embedding_A"), "tensor .*lora_embedding_A is not supp"),
+        (
+            lambda d: remove_tensor(d, ".lora_A."),
+            r"contains no .*lora_A\.weight: save the adapter again",
+        ),
     ],
 )
 def test_damaged_adapter_is_rejected(damage, message, tmp_path):
@@ -405,6 +550,14 @@ def rename_tensor(directory, suffix):
     tensors = load_file(file)
     name = min(tensors)
     tensors[f"{name.rsplit('.lora_', 1)[0]}.{suffix}"] = tensors.pop(name)
+    save_file(tensors, file)
+
+
+def remove_tensor(directory, text):
+    """Remove the first tensor whose name contains a text."""
+    file = directory / "adapter_model.safetensors"
+    tensors = load_file(file)
+    del tensors[min(name for name in tensors if text in name)]
     save_file(tensors, file)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import jax
@@ -42,6 +43,27 @@ def test_imported_policy_equals_original(hf_dir, tmp_path):
     expected_config, expected = weights.load(hf_dir, "bfloat16", remat="full")
     assert config == expected_config
     assert_params_equal(params, expected)
+
+
+def test_checksum_covers_the_files_of_a_policy(hf_dir, tmp_path):
+    weights.import_weights(hf_dir, tmp_path / "imported")
+    for directory in (hf_dir, tmp_path / "imported"):
+        checksum = weights.checksum(directory)
+        # As in earlier versions, which read all files, so that their evaluations resume.
+        state = hashlib.sha256()
+        for file in sorted(file for file in directory.rglob("*") if file.is_file()):
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            state.update(f"{file.relative_to(directory)} {digest}\n".encode())
+        assert checksum == state.hexdigest()
+        (directory / "README.md").write_text("A policy")
+        (directory / ".cache").mkdir()
+        (directory / ".cache" / "download").touch()
+        assert weights.checksum(directory) == checksum
+        for name in ("tokenizer.json", "config.json", "webagent_prompt.json"):
+            with (directory / name).open("a") as file:
+                file.write(" ")
+            assert weights.checksum(directory) != checksum
+            checksum = weights.checksum(directory)
 
 
 @pytest.fixture
@@ -88,13 +110,21 @@ def test_export_weights_merges_adapters_into_base(lora_workdir, tmp_path):
     assert_params_close(weights.load(tmp_path / "exported")[1], expected)
 
 
+def test_export_of_training_is_float32_by_default(lora_workdir, workdir, tmp_path):
+    """The initial policy has bfloat16 in its config.json."""
+    for source, expected in (lora_workdir, (workdir, make_params(2))):
+        destination = tmp_path / f"exported-{source.name}"
+        export.export_weights(source, destination)
+        assert policy.checkpoint_dtype(destination) == "float32"
+        assert_params_close(weights.load(destination)[1], expected)
+
+
 def test_exported_adapter_loads_as_policy(lora_workdir, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     workdir, expected = lora_workdir
     export.export_adapter(workdir, tmp_path / "adapter", dtype="bfloat16")
     tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     assert {str(tensor.dtype) for tensor in tensors.values()} == {"bfloat16"}
-    # The merged policy is stored in bfloat16, like its base.
     assert_params_close(weights.load(tmp_path / "adapter")[1], expected, tolerance=0.01)
     assert (policy.resolve_dir(tmp_path / "adapter") / "tokenizer.json").exists()
 

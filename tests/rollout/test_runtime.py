@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import Future
 
+import jax
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from configs import quickstart
 from webagent_jax import config, policy
 from webagent_jax.agent import ChatTokenizer, build_messages
 from webagent_jax.config import ConfigError, EngineConfig, EvalConfig, RolloutConfig
+from webagent_jax.policy import lora, peft_adapter, weights
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import runtime as runtime_module
 from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
@@ -52,6 +54,22 @@ def test_runtime_uses_separate_eval_sampling_options(monkeypatch):
     assert requests == [(1.0, 1.0, 0, 96), (0.5, 0.9, 7, 200)]
     assert (train_config.max_prompt_tokens, train_config.max_repeats) == (512 - 96, 0)
     assert (eval_config.max_prompt_tokens, eval_config.max_repeats) == (512 - 200, 5)
+
+
+@pytest.mark.browser
+def test_runtime_serves_an_adapter_without_a_merge(tmp_path, monkeypatch):
+    """The base is a checkpoint of Orbax, into which no adapter is merged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    weights.import_weights("webagent-tiny", base)
+    model, params = weights.load(base)
+    adapters = lora.init(params, jax.random.key(0), rank=2, projections=("q",))
+    peft_adapter.save(adapter, model, adapters, rank=2, alpha=2.0, base_name=str(base))
+    options = dataclasses.replace(SMOKE.policy, path=str(adapter), dtype="bfloat16")
+    cfg = dataclasses.replace(SMOKE, policy=options)
+    with RolloutRuntime(cfg, NullProgress(), *initial_policy(cfg)) as runtime:
+        assert runtime.tokenizer.stop_ids
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
 
 
 def test_engine_longer_than_positions_of_policy_raises_config_error():

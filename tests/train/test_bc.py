@@ -78,6 +78,17 @@ def test_train_bc_rejects_turn_longer_than_row(cfg, tmp_path):
     assert not (tmp_path / "policy").exists()
 
 
+def test_train_bc_rejects_demonstrations_that_changed_since_its_start(cfg, tmp_path):
+    demos.write(tmp_path / "demos", [make_demonstration(i) for i in range(2)])
+    train_bc(cfg, tmp_path)
+    train_bc(cfg, tmp_path)
+    demos.write(tmp_path / "demos", [make_demonstration(i) for i in range(4)], overwrite=True)
+    with pytest.raises(ConfigError, match="have changed since this run began"):
+        train_bc(cfg, tmp_path)
+    with pytest.raises(demos.DemosError, match="no demonstrations"):
+        demos.checksum(tmp_path)
+
+
 def test_train_bc_checks_engine_of_decisions_before_training(cfg, tmp_path):
     demos.write(tmp_path / "demos", [make_demonstration(i) for i in range(6)])
     engine = dataclasses.replace(cfg.engine, kv_cache_mib=1, max_model_len=512)

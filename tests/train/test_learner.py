@@ -22,9 +22,9 @@ from webagent_jax.config import (
 )
 from webagent_jax.inference import Engine
 from webagent_jax.learn import Branch, NonFiniteStepError
-from webagent_jax.policy import lora, peft_adapter, prompt_record
+from webagent_jax.policy import lora, peft_adapter, prompt_record, weights
 from webagent_jax.tracking import run_metadata
-from webagent_jax.train import export
+from webagent_jax.train import bc, export
 from webagent_jax.train.learner import Learner
 
 CFG = RunConfig()
@@ -220,12 +220,12 @@ def test_export_of_adapters_equals_merged_policy_in_peft(tmp_path):
         assert prompt_record.read(directory) == "compact"
 
 
-def write_adapter(path):
+def write_adapter(path, base_name="webagent-tiny"):
     """Write an adapter of webagent-tiny that changes its logits, with rank 2 and scale 3."""
     model, params = policy.load_hf("webagent-tiny")
     adapters = lora.init(params, jax.random.key(1), rank=2, projections=("q", "up"))
     adapters = jax.tree.map(lambda x: x + 0.05, adapters)
-    peft_adapter.save(path, model, adapters, rank=2, alpha=6.0, base_name="webagent-tiny")
+    peft_adapter.save(path, model, adapters, rank=2, alpha=6.0, base_name=base_name)
 
 
 def continue_adapter(path, **options):
@@ -267,6 +267,21 @@ def test_training_continues_an_adapter(tmp_path, monkeypatch):
         model, params = policy.load_hf(tmp_path / directory)
         np.testing.assert_allclose(policy.logits(model, params, tokens), expected, atol=1e-3)
     assert np.abs(expected - policy.logits(model, initial, tokens)).max() > 0.01
+
+
+def test_training_continues_an_adapter_of_an_imported_base(tmp_path, monkeypatch):
+    """The base is a checkpoint of Orbax, into which no adapter is merged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    base = str(tmp_path / "base")
+    weights.import_weights("webagent-tiny", tmp_path / "base")
+    write_adapter(tmp_path / "first", base)
+    cfg = continue_adapter(tmp_path / "first")
+    assert bc._tokenizer(cfg).stop_ids
+    with Learner(cfg, tmp_path / "run") as learner:
+        learner.export(tmp_path / "policy")
+    assert (tmp_path / "policy" / "tokenizer.json").is_file()
+    assert peft_adapter.base_path(tmp_path / "adapter") == base
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
 
 
 def test_continued_adapter_must_fit_the_config(tmp_path, monkeypatch):

@@ -21,7 +21,10 @@ _INPUT = flags.DEFINE_string(
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Output folder.", required=True)
 _DTYPE = flags.DEFINE_enum(
-    "dtype", "", ["", "float32", "bfloat16"], "Dtype of the tensors; empty: that of the input."
+    "dtype",
+    "",
+    ["", "float32", "bfloat16"],
+    "Dtype of the tensors; empty: float32 for a training run, else that of the input.",
 )
 _ADAPTER = flags.DEFINE_bool(
     "adapter", False, "Write only the LoRA adapters, in the format of PEFT."

@@ -169,7 +169,7 @@ class ChatEndpoint:
                     max(timeout, 1e-3),
                 )
             )
-        except TransientError:
+        except (TransientError, PermanentError):
             self._add_counts(failed_requests=1)
             raise
         self._add_counts(responses=1)

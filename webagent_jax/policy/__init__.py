@@ -10,6 +10,7 @@ from webagent_jax.policy.hf import (
     load_hf,
     resolve_dir,
     save_hf,
+    tokenizer_dir,
 )
 from webagent_jax.policy.scoring import Scores, score
 from webagent_jax.policy.transformer import (
@@ -45,6 +46,7 @@ __all__ = [
     "resolve_dir",
     "save_hf",
     "score",
+    "tokenizer_dir",
     "unembed",
     "weight_bytes",
 ]

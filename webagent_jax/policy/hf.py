@@ -31,7 +31,13 @@ from webagent_jax.policy import (
 )
 from webagent_jax.policy.attention import resolve_implementation
 from webagent_jax.policy.hf_tensors import ParamMapping, Slices, Weight
-from webagent_jax.policy.pretrained import PRETRAINED, imported_dir, merged_dir, pretrained_dir
+from webagent_jax.policy.pretrained import (
+    PRETRAINED,
+    imported_dir,
+    merged_dir,
+    merged_tokenizer_dir,
+    pretrained_dir,
+)
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
 
 WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
@@ -74,6 +80,25 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
         has_base = needs_weights or is_policy_dir(base_name)
         return merged_dir(directory, base) if has_base else base
     _require_config(directory)
+    return directory
+
+
+def tokenizer_dir(path: str | Path) -> Path:
+    """Return a directory with config.json and tokenizer of a policy.
+
+    Unlike `resolve_dir`, it needs no weights: those of the Hub are not downloaded, and an
+    adapter is not merged. The base of an adapter may be an imported policy.
+
+    Args:
+        path: policy path or name; see `resolve_dir`.
+
+    Raises:
+        PolicyNotFoundError, ConfigError: see `resolve_dir`.
+    """
+    adapters, base_name = adapter_chain(path)
+    directory = resolve_dir(base_name, needs_weights=False)
+    for adapter in reversed(adapters):
+        directory = merged_tokenizer_dir(adapter, directory)
     return directory
 
 
@@ -120,7 +145,7 @@ def is_policy_dir(path: str | Path) -> bool:
 def load_config(
     path: str | Path, dtype: str = "float32", remat: str = "none", attention: str = "auto"
 ) -> ModelConfig:
-    """Return the architecture of a policy; download no weights of a model of the Hub.
+    """Return the architecture of a policy; download no weights of the Hub and merge no adapter.
 
     Args:
         path: policy path or name; see `resolve_dir`.
@@ -132,7 +157,7 @@ def load_config(
         FileNotFoundError: the directory does not exist.
         ValueError: the architecture or one of its options is not supported; the message names it.
     """
-    directory = resolve_dir(path, needs_weights=False)
+    directory = tokenizer_dir(path)
     _check_unquantized(directory)
     config = hf_config.read(directory / "config.json")
     return dataclasses.replace(

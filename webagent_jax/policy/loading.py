@@ -31,8 +31,9 @@ def require_local_policy(cfg: RunConfig) -> None:
 def initial_policy(cfg: RunConfig) -> tuple[ModelConfig | None, PolicySnapshot | None]:
     """Return model and params for a rollout runtime; (None, None) for a chat endpoint.
 
-    With `policy.dtype=bfloat16`, an adapter at `policy.path` stays separate, as in training: a
-    merge would round small updates away. An adapter of lm_head is merged.
+    If the engine rounds weights (bfloat16 activations or matmuls, or `engine.quantization`), an
+    adapter at `policy.path` stays separate, as in training: a merge would round small updates away.
+    An adapter of lm_head is merged.
 
     Raises:
         ShardingError: this process has fewer devices than `engine.tensor_parallel_size`, or the
@@ -92,11 +93,13 @@ def load_trained_adapter(cfg: RunConfig, model: ModelConfig) -> lora.Adapters:
     """Return the adapter at `policy.path` with the scale of the run, as NumPy arrays.
 
     Raises:
-        ConfigError: there is no adapter, it does not fit the model, or its rank or modules are not
-            those of the config.
+        ConfigError: there is no adapter, it does not fit the model or lacks layers, or its rank or
+            modules are not those of the config.
     """
     directory = _adapter_dir(cfg)
-    adapters = peft_adapter.load(directory, model, scale=cfg.lora.alpha / cfg.lora.rank)
+    adapters = peft_adapter.load(
+        directory, model, scale=cfg.lora.alpha / cfg.lora.rank, all_layers=True
+    )
     rank = peft_adapter.read_config(directory)["r"]
     modules = tuple(name for name in PROJECTIONS if name in adapters["layers"])
     if rank != cfg.lora.rank or set(modules) != set(cfg.lora.target_modules):
@@ -114,7 +117,9 @@ def with_policy_path(cfg: RunConfig, path: str) -> RunConfig:
 
 def _separate_adapter(cfg: RunConfig) -> Path | None:
     """Return the adapter that inference does not merge into its base; None without one."""
-    if cfg.policy.dtype != "bfloat16":
+    policy = cfg.policy
+    is_rounded = "bfloat16" in (policy.dtype, policy.matmul_dtype)
+    if not is_rounded and cfg.engine.quantization == "none":
         return None
     adapters, _ = hf.adapter_chain(cfg.policy.path)
     return adapters[0] if adapters and not peft_adapter.adapts_head(adapters[0]) else None

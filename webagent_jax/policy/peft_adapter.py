@@ -96,8 +96,9 @@ def base_path(directory: Path) -> str:
 def merge(adapter: Path, base: Path, destination: Path) -> None:
     """Write the Hugging Face directory of a base with an adapter merged into its weights.
 
-    Products and sums are float32; tensors keep the dtype of the base. Memory contains one file of
-    the base at a time.
+    Merged weights are float32, because rounding to the bfloat16 of most models would remove small
+    updates; the other tensors keep the dtype of the base. Memory contains the tensors of one file
+    at a time.
 
     Args:
         adapter: directory of the adapter.
@@ -120,7 +121,8 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
             f"Then set base_model_name_or_path in {adapter / CONFIG_FILE} to DIR."
         )
     destination.mkdir(parents=True)
-    _copy_text_files(adapter, base, destination)
+    copy_text_files(adapter, base, destination)
+    _set_float32(destination / "config.json")
     for file in files:
         weights: dict[str, Weight] = load_file(file)
         for name, weight in weights.items():
@@ -135,7 +137,7 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
                     f"{(len(up), down.shape[1])} in the adapter",
                 )
             # B [out, rank] times A [rank, in] has the layout [out, in] of the weight.
-            weights[name] = (weight.astype(np.float32) + scale * (up @ down)).astype(weight.dtype)
+            weights[name] = weight.astype(np.float32) + scale * (up @ down)
             merged_modules.add(module)
         save_tensors(destination / file.name, weights)
     missing = modules - merged_modules
@@ -148,13 +150,19 @@ def adapts_head(directory: Path) -> bool:
     return _HEAD in _read_tensors(directory)
 
 
-def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
+def load(
+    directory: Path, config: ModelConfig, *, scale: float, all_layers: bool = False
+) -> Adapters:
     """Return an adapter as a tree of `lora.init`, of NumPy arrays in float32.
+
+    A projection with an adapter in some layers only has zeros in the others.
 
     Args:
         directory: directory of the adapter.
         config: architecture of the base.
         scale: factor of A B of the tree; B is rescaled from the factor of the adapter.
+        all_layers: whether a projection without an adapter in some layers is an error, since zeros
+            cannot be trained.
 
     Raises:
         ConfigError: the adapter is damaged, does not fit the architecture, or adapts lm_head.
@@ -172,19 +180,21 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
     try:
         for mapping in hf_tensors.param_mappings(config):
             modules = [_PREFIX + name.removesuffix(".weight") for name in mapping.names]
-            if not any(f"{module}.lora_A.weight" in tensors for module in modules):
+            missing = [i for i, m in enumerate(modules) if f"{m}.lora_A.weight" not in tensors]
+            if len(missing) == len(modules):
                 continue
             projection = mapping.path[1]
+            if missing and all_layers:
+                raise _missing_layers_error(directory, projection, missing)
             inner = num_input_axes(projection)
-            downs, ups = (
-                np.stack([tensors.pop(f"{module}.lora_{part}.weight").T for module in modules])
-                for part in "AB"
-            )
+            downs, ups = (_pop_layers(tensors, modules, part) for part in "AB")
             layers[projection] = {
                 DOWN: downs.reshape(len(modules), *mapping.shape[:inner], -1),
                 UP: factor * ups.reshape(len(modules), ups.shape[1], *mapping.shape[inner:]),
             }
-    except (KeyError, ValueError) as error:
+    except ConfigError:
+        raise
+    except ValueError as error:
         raise _base_error(
             directory, f"{directory} does not fit the architecture of its base ({error})"
         ) from error
@@ -195,7 +205,7 @@ def load(directory: Path, config: ModelConfig, *, scale: float) -> Adapters:
     return {"layers": layers}
 
 
-def _copy_text_files(adapter: Path, base: Path, destination: Path) -> None:
+def copy_text_files(adapter: Path, base: Path, destination: Path) -> None:
     """Copy config and tokenizer of the base; files of the adapter's tokenizer replace them."""
 
     def copy(source: Path, *patterns: str) -> None:
@@ -214,6 +224,33 @@ def _copy_text_files(adapter: Path, base: Path, destination: Path) -> None:
         for file in destination.glob("chat_template*"):
             file.unlink()
     copy(adapter, *TOKENIZER_FILES)
+
+
+def _set_float32(config_file: Path) -> None:
+    """Set the dtype of a model to float32, unless it is; readers would round the weights to it."""
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    names = [name for name in ("dtype", "torch_dtype") if config.get(name, "float32") != "float32"]
+    if names:
+        config |= dict.fromkeys(names, "float32")
+        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _pop_layers(tensors: dict[str, Weight], modules: Sequence[str], part: str) -> Weight:
+    """Remove A or B of a projection and return it as [layers, in, rank] or [layers, rank, out].
+
+    Layers without an adapter are zeros.
+    """
+    names = [f"{module}.lora_{part}.weight" for module in modules]
+    zeros = np.zeros_like(next(tensors[name] for name in names if name in tensors))
+    return np.stack([tensors.pop(name, zeros).T for name in names])
+
+
+def _missing_layers_error(adapter: Path, projection: str, layers: Sequence[int]) -> ConfigError:
+    return ConfigError(
+        f"lora.create_new_adapter=False: {adapter} has no adapter of {projection} in the layers "
+        f"{', '.join(map(str, layers))}; set lora.create_new_adapter=True to train a new adapter "
+        "on top of it"
+    )
 
 
 def _has_weights(directory: Path) -> bool:
@@ -258,6 +295,10 @@ def _read_tensors(adapter: Path) -> dict[str, Weight]:
                 f"{file}: the tensor {name} is not supported, only LoRA of linear layers.\n"
                 "Merge the adapter with PEFT (merge_and_unload) and use the merged directory."
             )
+    modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
+    missing = {f"{module}.lora_{part}.weight" for module in modules for part in "AB"} - set(tensors)
+    if missing:
+        raise ConfigError(f"{file} contains no {min(missing)}: save the adapter again with PEFT")
     return tensors
 
 

@@ -20,6 +20,9 @@ from webagent_jax.config import ConfigError, PolicyNotFoundError
 from webagent_jax.policy import gguf_import, peft_adapter
 from webagent_jax.policy.hf_writer import TOKENIZER_FILES
 
+# Part of the names of merged directories; changed when a merge writes other weights than before.
+_MERGE_VERSION = "float32"
+
 
 @dataclass(frozen=True)
 class PretrainedPolicy:
@@ -86,16 +89,10 @@ def merged_dir(adapter: Path, base: Path) -> Path:
     Raises:
         ConfigError: the adapter is not supported, or does not fit the base.
     """
-    state = hashlib.sha256()
-
-    def add_contents(directory: Path, *patterns: str) -> None:
-        for file in sorted({file for pattern in patterns for file in directory.glob(pattern)}):
-            content = file.read_bytes()
-            state.update(f"{file.name} {len(content)} ".encode() + content)
-
-    add_contents(adapter, "adapter_*", *TOKENIZER_FILES)
+    state = hashlib.sha256(_MERGE_VERSION.encode())
+    _add_contents(state, adapter, "adapter_*", *TOKENIZER_FILES)
     state.update(str(base.resolve()).encode())
-    add_contents(base, *TOKENIZER_FILES)
+    _add_contents(state, base, *TOKENIZER_FILES)
     # Weight files of a base are large: size and modification time identify them.
     for file in sorted([base / "config.json", *base.glob("*.safetensors")]):
         status = file.stat()
@@ -103,6 +100,35 @@ def merged_dir(adapter: Path, base: Path) -> Path:
     directory = _cache() / f"merged-{state.hexdigest()[:16]}"
     _create(directory, lambda scratch: peft_adapter.merge(adapter, base, scratch / "policy"))
     return directory
+
+
+def merged_tokenizer_dir(adapter: Path, base: Path) -> Path:
+    """Return a directory with the config.json and tokenizer of `merged_dir`, without its weights.
+
+    This is the base if the adapter has no tokenizer. Otherwise the directory is in the cache; its
+    name is a checksum of the files.
+    """
+    if not (adapter / "tokenizer.json").is_file():
+        return base
+    state = hashlib.sha256()
+    _add_contents(state, adapter, *TOKENIZER_FILES)
+    state.update(b"base")
+    _add_contents(state, base, "config.json", *TOKENIZER_FILES)
+    directory = _cache() / f"tokenizer-{state.hexdigest()[:16]}"
+
+    def write(scratch: Path) -> None:
+        (scratch / "policy").mkdir()
+        peft_adapter.copy_text_files(adapter, base, scratch / "policy")
+
+    _create(directory, write)
+    return directory
+
+
+def _add_contents(state: hashlib._Hash, directory: Path, *patterns: str) -> None:
+    """Add the names and contents of the matching files of a directory to a checksum."""
+    for file in sorted({file for pattern in patterns for file in directory.glob(pattern)}):
+        content = file.read_bytes()
+        state.update(f"{file.name} {len(content)} ".encode() + content)
 
 
 def _cache() -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from webagent_jax.config import ConfigError, RunConfig
-from webagent_jax.policy.hf import WEBAGENT_TINY, adapter_chain, resolve_dir
+from webagent_jax.policy.hf import WEBAGENT_TINY, adapter_chain, tokenizer_dir
 from webagent_jax.policy.hf_writer import PROMPT_FILE
 
 Template = Literal["compact", "webarena"]
@@ -52,7 +52,7 @@ def with_template(cfg: RunConfig) -> RunConfig:
 
     Raises:
         ConfigError: the config sets another template than the policy was trained with.
-        PolicyNotFoundError: the policy does not exist; see `resolve_dir`.
+        PolicyNotFoundError: the policy does not exist; see `tokenizer_dir`.
     """
     template = cfg.prompt.template
     trained = _read_policy(cfg.policy.path)
@@ -88,4 +88,4 @@ def _read_policy(path: str) -> Template | None:
     """
     adapters, _ = adapter_chain(path)
     directories = [adapter for adapter in adapters if (adapter / PROMPT_FILE).is_file()]
-    return read(directories[0] if directories else resolve_dir(path, needs_weights=False))
+    return read(directories[0] if directories else tokenizer_dir(path))

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,22 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 
 from webagent_jax.config import ConfigError
-from webagent_jax.policy import hf, sharding
+from webagent_jax.policy import hf, hf_tensors, hf_writer, peft_adapter, sharding
 from webagent_jax.policy.transformer import ModelConfig, Params, abstract_params
+
+# Patterns of the files that a policy consists of.
+_MODEL_FILES = (
+    "config.json",
+    "*.safetensors",
+    hf_tensors.INDEX_FILE,
+    "params/**/*",
+    *hf_writer.TOKENIZER_FILES,
+)
+_ADAPTER_FILES = (
+    peft_adapter.CONFIG_FILE,
+    peft_adapter.TENSOR_FILE,
+    *hf_writer.TOKENIZER_FILES,
+)
 
 
 def load(
@@ -54,19 +69,35 @@ def load(
 def checksum(path: str | Path) -> str:
     """Return the SHA-256 of the files of a policy, in hexadecimal digits.
 
+    Other files of its directory, such as a README, do not count.
+
     Args:
         path: policy path or name.
 
     Raises:
         PolicyNotFoundError: the policy does not exist.
+        ConfigError: an adapter does not fit its base.
     """
-    directory = hf.resolve_dir(path)
     state = hashlib.sha256()
-    for file in sorted(file for file in directory.rglob("*") if file.is_file()):
+    adapters, base_name = hf.adapter_chain(path)
+    base = hf.resolve_dir(base_name) if adapters else None
+    if base is None or not (base / "params").is_dir():
+        _add_files(state, hf.resolve_dir(path), _MODEL_FILES)
+    else:
+        # Shards of Orbax cannot be merged.
+        for adapter in adapters:
+            _add_files(state, adapter, _ADAPTER_FILES)
+        _add_files(state, base, _MODEL_FILES)
+    return state.hexdigest()
+
+
+def _add_files(state: hashlib._Hash, directory: Path, patterns: Sequence[str]) -> None:
+    """Add the names and contents of the matching files of a directory to a checksum."""
+    files = {file for pattern in patterns for file in directory.glob(pattern)}
+    for file in sorted(file for file in files if file.is_file()):
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         state.update(f"{file.relative_to(directory)} {digest}\n".encode())
-    return state.hexdigest()
 
 
 def import_weights(source: str | Path, destination: Path) -> None:

@@ -51,10 +51,7 @@ class RolloutRuntime:
         headless: bool = True,
     ) -> None:
         self._cfg, self._progress = cfg, progress
-        # With an endpoint, the policy only counts the tokens of prompts.
-        needs_weights = cfg.policy.kind == "weights"
-        directory = policy.resolve_dir(cfg.policy.path, needs_weights=needs_weights)
-        self.tokenizer = ChatTokenizer(directory)
+        self.tokenizer = ChatTokenizer(policy.tokenizer_dir(cfg.policy.path))
         self._prompt = prompt_format(prompt_record.with_template(cfg))
         self._endpoint: ChatEndpoint | None = None
         if cfg.policy.kind == "openai":

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         total = len(forests)
         loss_fn = learn.BCLoss(learner.model, learner.mesh)
         loop_state = learner.restore_or_init(loss_fn, cfg.bc.optimizer, total)
+        demos_checksum = _check_demos(workdir, loop_state)
         done = loop_state.get("update", 0)
         best = BestPolicy(workdir / "best", loop_state.get("best"))
         writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
@@ -84,8 +86,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         writer.truncate_after(done)
         step_writer = metrics.StepWriter(writer)
         log = _DecisionLog(workdir, done)
-        progress.log(learner.describe())
-        _log_idle_processes(cfg, progress)
+        _log_devices(cfg, learner, progress)
         progress.start_phase("behavior cloning", total, "updates", done=done)
         forest: learn.Forest
         for update, forest in enumerate(demos.iterate(forests, start=done), done + 1):
@@ -103,7 +104,14 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
             if is_last or learner.needs_checkpoint(update, cfg.bc.checkpoint_interval):
                 # Metrics before the checkpoint: a run resumed from it does not write them again.
                 step_writer.flush()
-                learner.save(update, {"update": update, "best": best.record_for_checkpoint()})
+                learner.save(
+                    update,
+                    {
+                        "update": update,
+                        "best": best.record_for_checkpoint(),
+                        "demos_checksum": demos_checksum,
+                    },
+                )
             learner.stop_if_preempted(update)
         return learner.export(workdir / "policy", best.restore(learner.state.params, progress))
 
@@ -118,7 +126,9 @@ def expected_work(cfg: RunConfig) -> dict[str, float]:
     }
 
 
-def _log_idle_processes(cfg: RunConfig, progress: Progress) -> None:
+def _log_devices(cfg: RunConfig, learner: Learner, progress: Progress) -> None:
+    """Log mesh and attention, and the number of processes without demonstrations."""
+    progress.log(learner.describe())
     num_idle = distributed.process_count() - cfg.bc.batch_episodes
     if num_idle > 0:
         progress.log(
@@ -138,6 +148,24 @@ def _collect_missing_demos(cfg: RunConfig, directory: Path, progress: Progress) 
                 "(bc.demos_per_task, bc.expert_thoughts, bc.mistake_rate) have no effect"
             )
     distributed.barrier("demonstrations")
+
+
+def _check_demos(workdir: Path, loop_state: Mapping[str, Any]) -> str:
+    """Return the checksum of the demonstrations, which must be that of the start of the run.
+
+    The order of the batches depends on all demonstrations.
+
+    Raises:
+        ConfigError: the demonstrations have changed.
+    """
+    checksum = demos.checksum(workdir / "demos")
+    # Older checkpoints have no checksum.
+    if loop_state.get("demos_checksum", checksum) != checksum:
+        raise ConfigError(
+            f"the demonstrations in {workdir / 'demos'} have changed since this run began: copy "
+            "them to demos/ of another workdir, and train there"
+        )
+    return checksum
 
 
 def _make_validation(
@@ -343,4 +371,4 @@ def _token_weights(cfg: RunConfig, turns: Sequence[Sequence[int]]) -> TokenWeigh
 
 
 def _tokenizer(cfg: RunConfig) -> ChatTokenizer:
-    return ChatTokenizer(policy.resolve_dir(cfg.policy.path))
+    return ChatTokenizer(policy.tokenizer_dir(cfg.policy.path))

@@ -29,7 +29,8 @@ def export_weights(
     Args:
         source: directory of an imported policy, or workdir of a training run.
         destination: directory to create or overwrite.
-        dtype: dtype of the tensors; empty means the dtype in config.json of the policy.
+        dtype: dtype of the tensors; empty means that of an imported policy, and float32, the dtype
+            of training, for a training run.
         step: checkpoint of the training; the latest by default.
 
     Raises:
@@ -38,12 +39,14 @@ def export_weights(
     """
     if (source / "checkpoints").is_dir():
         run = _run_config(source)
-        policy_dir, config, params = _trained_params(source, run, step)
+        config, params = _trained_params(source, run, step)
+        dtype = dtype or "float32"
     else:
         run = None
         policy_dir = policy.resolve_dir(source)
         config, params = weights.load(policy_dir, mesh=weights.mesh_for(policy_dir))
-    policy.save_hf(destination, config, params, dtype or policy.checkpoint_dtype(policy_dir))
+        dtype = dtype or policy.checkpoint_dtype(policy_dir)
+    policy.save_hf(destination, config, params, dtype)
     if run:
         copy_text_files(run, destination)
     else:
@@ -74,7 +77,7 @@ def export_adapter(
     run = _run_config(workdir)
     if not run.lora.rank:
         raise ValueError(f"{workdir} trained all weights (lora.rank=0): omit --adapter")
-    policy_dir = policy.resolve_dir(run.policy.path)
+    policy_dir = policy.tokenizer_dir(run.policy.path)
     config = policy.load_config(policy_dir)
     # Only shapes of the base: its weights are not part of an adapter.
     abstract_adapters = lora.abstract_adapters(
@@ -111,7 +114,7 @@ def write_adapter(
     initial_adapters, base_name = policy.adapter_chain(loading.frozen_base_path(run))
     peft_adapter.save(
         destination,
-        policy.load_config(run.policy.path),
+        policy.load_config(base_name),
         adapters,
         rank=run.lora.rank,
         alpha=run.lora.alpha,
@@ -125,7 +128,7 @@ def write_adapter(
 
 def copy_text_files(run: RunConfig, destination: Path) -> None:
     """Copy the tokenizer of the initial policy, and record the prompt template of the training."""
-    _copy_tokenizer(policy.resolve_dir(run.policy.path), destination)
+    _copy_tokenizer(policy.tokenizer_dir(run.policy.path), destination)
     prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
 
 
@@ -147,10 +150,8 @@ def _run_config(workdir: Path) -> RunConfig:
     return with_policy_path(run_metadata.read_config(workdir), run_metadata.policy_path(workdir))
 
 
-def _trained_params(
-    workdir: Path, run: RunConfig, step: int | None
-) -> tuple[Path, ModelConfig, Params]:
-    """Return the directory of the frozen base, its config, and the params with their adapters."""
+def _trained_params(workdir: Path, run: RunConfig, step: int | None) -> tuple[ModelConfig, Params]:
+    """Return the config of the frozen base, and the params with their adapters."""
     policy_dir = policy.resolve_dir(loading.frozen_base_path(run))
     mesh = weights.mesh_for(policy_dir)
     base = None
@@ -167,4 +168,4 @@ def _trained_params(
         trained = checkpoints.restore_params(
             weights.with_default_shardings(abstract_params, mesh), step
         )
-    return policy_dir, config, lora.attach(base, trained)
+    return config, lora.attach(base, trained)
