@@ -82,9 +82,12 @@ _FEW_DEMOS_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, seed 0",
     "grpo_seed1": "M-GRPO, seed 1",
+    "bc_seed2": "BC, seed 2",
+    "grpo_seed2": "M-GRPO, seed 2",
     "rejection_sampling": "BC on successes of M-GRPO, seed 0",
     "rejection_sampling_bc": "BC on successes of BC",
 }
+_FEW_DEMOS_STARTS = {"bc_seed2": None, "grpo_seed2": "bc_seed2"}
 _AFTER_ARENA_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, 16 updates",
@@ -155,12 +158,17 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_mistakes": arena_short_mistakes,
     "arena_short_templates": partial(arena_templates, "arena_short", "sampled"),
     "arena_short_templates_greedy": partial(arena_templates, "arena_short", "greedy"),
-    "arena_few_demos": partial(runs_from, "arena_few_demos", _FEW_DEMOS_TITLES),
+    "arena_few_demos": partial(runs_from, "arena_few_demos", _FEW_DEMOS_TITLES, _FEW_DEMOS_STARTS),
     "arena_few_demos_templates": partial(
-        arena_templates, "arena_few_demos", "greedy", ("grpo", "grpo_seed1")
+        arena_templates,
+        "arena_few_demos",
+        "greedy",
+        ("bc", "bc", "bc_seed2"),
+        ("grpo", "grpo_seed1", "grpo_seed2"),
     ),
     "arena_few_demos_updates": partial(updates_of, "arena_few_demos/grpo"),
     "arena_few_demos_updates_seed1": partial(updates_of, "arena_few_demos/grpo_seed1"),
+    "arena_few_demos_updates_seed2": partial(updates_of, "arena_few_demos/grpo_seed2"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
     "arena_test_templates": partial(bc_and_grpo, "arena_test_templates"),

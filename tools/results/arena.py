@@ -179,16 +179,22 @@ def arena_short_adaptive() -> str:
     return table_of(header, rows)
 
 
-def arena_templates(folder: str, name: str, grpo_runs: Sequence[str] = ("grpo",)) -> str:
+def arena_templates(
+    folder: str,
+    name: str,
+    bc_runs: Sequence[str] = ("bc",),
+    grpo_runs: Sequence[str] = ("grpo",),
+) -> str:
     """Return the table of success by template of arena tasks, after BC and M-GRPO.
 
     Args:
         folder: folder of the runs in docs/results/.
         name: suffix of the stored evaluations, such as "greedy".
-        grpo_runs: names of the runs of M-GRPO; their mean is in the table.
+        bc_runs: names of the runs of BC; their mean is in the table.
+        grpo_runs: names of the runs of M-GRPO, likewise.
     """
     rates = []
-    for runs in (("bc",), grpo_runs):
+    for runs in (bc_runs, grpo_runs):
         rewards: dict[str, list[float]] = {}
         for run in runs:
             for task, reward in Run(RUNS / folder / run).evals[name]["rewards"].items():

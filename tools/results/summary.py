@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import mean
 
 from tools.results.formatting import pooled, pooled_gain, table_of
@@ -11,7 +12,12 @@ Evals = dict[str, list[list[Json]]]
 """Evaluations by decoding, "sampled" or "greedy": for each stage, one per seed."""
 
 # Last update of the evaluated policy, for runs that continued.
-_EVALUATED_UPDATES = {"arena_few_demos/grpo_seed1": 9}
+_EVALUATED_UPDATES = {"arena_few_demos/grpo_seed1": 9, "arena_few_demos/grpo_seed2": 9}
+# BC and M-GRPO by seed of M-GRPO; seeds 0 and 1 start from one BC policy.
+_FEW_DEMOS = (
+    [f"arena_few_demos/{name}" for name in ("bc", "bc", "bc_seed2")],
+    [f"arena_few_demos/{name}" for name in ("grpo", "grpo_seed1", "grpo_seed2")],
+)
 _GROUP_SIZE = 8  # of all runs
 
 
@@ -28,17 +34,16 @@ def main_results() -> dict[str, Evals]:
         "webagent-tiny, the same tasks, instances not used to choose options": {
             "sampled": options_unseen
         },
-        "SmolLM2-135M, six short MiniWoB++ tasks": _evals("miniwob_short/bc", "miniwob_short/grpo"),
+        "SmolLM2-135M, six short MiniWoB++ tasks": _evals(
+            ["miniwob_short/bc"], ["miniwob_short/grpo"]
+        ),
         "SmolLM2-135M, 56 MiniWoB++ tasks": _evals(
-            "miniwob/bc_reasons_more", "miniwob_reasons/grpo_learning_rate_2e-4"
+            ["miniwob/bc_reasons_more"], ["miniwob_reasons/grpo_learning_rate_2e-4"]
         ),
         "SmolLM2-135M, short tasks of five embedded sites": _evals(
-            "arena_short/bc", "arena_short/grpo"
+            ["arena_short/bc"], ["arena_short/grpo"]
         ),
-        few_demos: _evals("arena_few_demos/bc", "arena_few_demos/grpo"),
-        "SmolLM2-135M, the same, seed 1 of M-GRPO": _evals(
-            "arena_few_demos/bc", "arena_few_demos/grpo_seed1"
-        ),
+        few_demos: _evals(*_FEW_DEMOS),
         "SmolLM2-135M, the 165 test tasks of these sites": {
             name: [[arena_bc[f"1856_{name}"]]] for name in ("sampled", "greedy")
         },
@@ -103,8 +108,10 @@ def groups_and_gains() -> str:
             "miniwob_reasons/grpo_learning_rate_2e-4",
         ),
         ("12 MiniWoB++ tasks, evaluated on 56", "miniwob_second/bc", "miniwob_second/grpo"),
-        ("eight arena templates, seed 1", "arena_few_demos/bc", "arena_few_demos/grpo_seed1"),
-        ("eight arena templates, seed 0", "arena_few_demos/bc", "arena_few_demos/grpo"),
+        *(
+            (f"eight arena templates, seed {seed}", *folders)
+            for seed, folders in enumerate(zip(*_FEW_DEMOS, strict=True))
+        ),
         ("22 arena templates", "arena_short/bc", "arena_short/grpo"),
         (
             "templates of the arena's test tasks",
@@ -130,7 +137,7 @@ def groups_and_gains() -> str:
     ):
         run = Run(RUNS / candidate)
         metrics = run.metrics[: _EVALUATED_UPDATES.get(candidate)]
-        evals = _evals(baseline, candidate)
+        evals = _evals([baseline], [candidate])
         num_tasks = _num_training_tasks(run)
         rows.append(_groups_and_gain(title, run, [metrics], evals, num_tasks=num_tasks))
     rows.sort(key=lambda row: float(row[3]), reverse=True)
@@ -168,13 +175,13 @@ def _quickstart_evals() -> Evals:
     }
 
 
-def _evals(*folders: str) -> Evals:
-    """Return the evaluations of the runs of BC and M-GRPO that both have."""
-    runs = [Run(RUNS / folder) for folder in folders]
+def _evals(*stages: Sequence[str]) -> Evals:
+    """Return the evaluations that all runs have; `stages` are the folders of BC and of M-GRPO."""
+    runs = [[Run(RUNS / folder) for folder in folders] for folders in stages]
     return {
-        name: [[run.evals[name]] for run in runs]
+        name: [[run.evals[name] for run in seeds] for seeds in runs]
         for name in ("sampled", "greedy")
-        if all(name in run.evals for run in runs)
+        if all(name in run.evals for seeds in runs for run in seeds)
     }
 
 
