@@ -83,11 +83,12 @@ _FEW_DEMOS_TITLES = {
     "grpo": "M-GRPO, seed 0",
     "grpo_seed1": "M-GRPO, seed 1",
     "bc_seed2": "BC, seed 2",
+    "bc_twice_seed2": "BC again, seed 2",
     "grpo_seed2": "M-GRPO, seed 2",
     "rejection_sampling": "BC on successes of M-GRPO, seed 0",
     "rejection_sampling_bc": "BC on successes of BC",
 }
-_FEW_DEMOS_STARTS = {"bc_seed2": None, "grpo_seed2": "bc_seed2"}
+_FEW_DEMOS_STARTS = {"bc_seed2": None, "bc_twice_seed2": "bc_seed2", "grpo_seed2": "bc_seed2"}
 _AFTER_ARENA_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, 16 updates",
