@@ -68,14 +68,14 @@ def collect_demos(
         completed = journal.load([journal_file])
         if source == "expert":
             # A failure runs again: its expert or task may have been corrected since.
-            completed = {k: e for k, e in completed.items() if _ends_with_success(e)}
+            completed = {k: e for k, e in completed.items() if demos.ends_with_success(e)}
         episodes = _run_jobs(
             jobs, runtime, completed, lambda e: journal.add(e, journal_file), progress
         )
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
     # Three filters: success, prompts that fit rollouts, turns that all have actions.
-    successes = [episode for episode in episodes if _ends_with_success(episode)]
+    successes = [episode for episode in episodes if demos.ends_with_success(episode)]
     in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
     demonstrations = [episode for episode in in_limit if demos.has_only_actions(episode)]
     if not demonstrations:
@@ -112,14 +112,6 @@ def _journal_file(cfg: RunConfig, source: DemoSource) -> str:
     return f"{hashlib.sha256(repr((source, cfg, checksum)).encode()).hexdigest()[:16]}.jsonl"
 
 
-def _ends_with_success(episode: Episode) -> bool:
-    """Return whether a success ended by itself.
-
-    One at the turn limit would teach to continue after the task is solved.
-    """
-    return episode.outcome is Outcome.SUCCESS and not episode.truncated
-
-
 def _log_failures(
     episodes: Sequence[Episode],
     cfg: RunConfig,
@@ -131,7 +123,7 @@ def _log_failures(
     num_failures = sum(e.outcome is not Outcome.SUCCESS for e in episodes)
     if num_failures:
         progress.log(f"{num_failures} episodes without success: skipped")
-    num_truncated = len(episodes) - num_failures - sum(map(_ends_with_success, episodes))
+    num_truncated = len(episodes) - num_failures - sum(map(demos.ends_with_success, episodes))
     if num_truncated:
         progress.log(f"{num_truncated} successes ended at the turn or token limit: skipped")
     # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.

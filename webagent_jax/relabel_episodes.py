@@ -15,7 +15,7 @@ from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.seeds import RandomStream
 from webagent_jax.suites.arena_hindsight import Candidate, HindsightIndex, ReplaySource
 from webagent_jax.tracking.progress import Progress
-from webagent_jax.types import Episode, Outcome
+from webagent_jax.types import Episode
 
 
 def read_failures(run: Path) -> list[Episode]:
@@ -76,8 +76,7 @@ def relabel_episodes(
         ]
         progress.start_phase("replays", len(jobs), "episodes")
         episodes = runtime.run(jobs, lambda episode: progress.advance())
-    # A success that was cut off would teach to continue after the task is solved.
-    solved = [e for e in episodes if e.outcome is Outcome.SUCCESS and not e.truncated]
+    solved = list(filter(demos.ends_with_success, episodes))
     progress.log(f"{len(solved)} of {len(episodes)} replays solve their task")
     demonstrations = logged_episodes.shortest_by_task(filter(demos.has_only_actions, solved))
     kinds = Counter(eval_kind(dict(episode.task.eval)) for episode in demonstrations)

@@ -17,6 +17,7 @@ from webagent_jax.demos.dataset import (
 from webagent_jax.demos.demonstration import (
     Demonstration,
     DemoTurn,
+    ends_with_success,
     from_episode,
     has_only_actions,
     is_storable,
@@ -30,6 +31,7 @@ __all__ = [
     "DemosError",
     "WebagentDemos",
     "checksum",
+    "ends_with_success",
     "exists",
     "from_episode",
     "has_only_actions",

@@ -40,6 +40,14 @@ class Demonstration:
         return [i for i, turn in enumerate(self.turns) if not turn.decision.is_mistake]
 
 
+def ends_with_success(episode: Episode) -> bool:
+    """Return whether a success ended by itself.
+
+    One that was cut off would teach to continue after the task is solved.
+    """
+    return episode.outcome is Outcome.SUCCESS and not episode.truncated
+
+
 def has_only_actions(episode: Episode) -> bool:
     """Return whether there are responses, and all have actions that a demonstration can store.
 
