@@ -525,7 +525,7 @@ def test_run_checks_reports_check_that_crashes(
     assert_error(results[-2], "JAX has none with JAX_PLATFORMS='no-such-backend'", "unset")
     assert_error(results[-1], "exit status 1", "No module named 'webagent_jax.doctor.nonsense'")
     lines = doctor.table(results).splitlines()
-    assert lines[0].startswith("OK ") and lines[-2].startswith("broken ")
+    assert lines[0].startswith("OK ") and lines[-2].startswith("error ")
     assert "-> see the last line" in lines[-1]
 
 
@@ -556,4 +556,4 @@ def test_launcher_exit_status_reflects_findings(
     ):
         main(["doctor.py"])
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["status"] == "broken"
+    assert json.loads(line)["status"] == "error"

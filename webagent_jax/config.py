@@ -55,10 +55,10 @@ class EndpointConfig:
     timeout: float = 120.0
     # Further fields of the requests, as a JSON object: {"reasoning_effort": "low"}; empty: none.
     extra_body: str = ""
-    # Prices in US dollars per million tokens. Negative values select the price table
+    # Price of prompt tokens, in US dollars per million. A negative value selects the price table
     # (endpoint/prices.py); the cost is unknown for models that it does not list.
     prompt_usd_per_mtok: float = -1.0
-    completion_usd_per_mtok: float = -1.0
+    completion_usd_per_mtok: float = -1.0  # price of completion tokens; see prompt_usd_per_mtok
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class BrowserConfig:
     # Format of observations: "compact" has one line per element, "webarena_lite" is the simplified
     # HTML that published policies read.
     observation_format: ObservationFormat = "compact"
-    max_observation_chars: int = 12_000  # observation length, in characters; cut between elements
+    max_observation_chars: int = 12_000  # maximum, in characters; cut between elements
     # Whether tags of webarena_lite include bounding boxes, 55 to 60 % of their tokens.
     data_bbox: bool = True
 
@@ -187,9 +187,10 @@ class WebArenaConfig:
     `addresses` does.
     """
 
-    # Task files of the splits: a path, or package:NAME/FILE for a file of an installed package.
+    # Task file of the training split: a path, or package:NAME/FILE for a file of an installed
+    # package.
     train_file: str = ""
-    test_file: str = ""
+    test_file: str = ""  # task file of the test split, in the same form
     # Labels that score the test split: those in test_file, or those of WebArena-Verified or
     # WebArena-Lite-v2 (lite_v2_file), which have their own tasks.
     labels: WebArenaLabels = "original"
@@ -206,7 +207,8 @@ class WebArenaConfig:
     # those of WebArena, and contain the placeholder __CRM__.
     addresses: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()  # sites to use; tasks that need others are skipped; empty: all
-    matching_rules: Literal["lite", "webarena"] = "lite"  # harness whose text matching applies
+    # Text comparison of the evaluators: that of WebArena-Lite (VisualAgentBench) or of WebArena.
+    matching_rules: Literal["lite", "webarena"] = "lite"
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # scorer of tasks without exact rules
     auth_dir: str = ".auth"  # folder of signed-in browser states; these are secrets
     extra_origins: tuple[str, ...] = ()  # other origins that a site loads: map=tiles.example:8080
@@ -269,8 +271,8 @@ class SuiteConfig:
     factory: str = ""
     # Names of tasks, arena sites, arena templates or apps; empty: the complete suite.
     tasks: tuple[str, ...] = ()
-    # Seeds per name in the training split. Names of the arena, WebArena and Infinity are single
-    # tasks; only demonstrations use more of their seeds.
+    # Seeds per name in the training split. A name of the arena, WebArena or Infinity is a single
+    # task: M-GRPO and evaluation run its seed 0, and bc.demos_per_task above 1 repeats it.
     train_seeds_per_task: int = 10_000
     # Delay of every response of the embedded sites, in milliseconds; for measurements.
     response_delay_ms: float = 0.0
@@ -328,14 +330,18 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """Episodes and sampling of training."""
+    """Episodes of all runs, and sampling of training and collection."""
 
     max_concurrent_episodes: int = 16  # number of episodes that run at the same time
     max_turns: int = 10  # maximum number of turns per episode
     max_new_tokens: int = 64  # maximum length of a response, in tokens
     temperature: float = 1.0  # sampling temperature, above 0
-    top_p: float = 1.0  # probability mass of nucleus sampling; 1: no limit
-    top_k: int = 0  # number of most likely tokens to sample from; 0: no limit
+    # Probability mass of nucleus sampling in `webagent collect --demo_source=policy`; 1: no limit,
+    # which M-GRPO requires.
+    top_p: float = 1.0
+    # Number of most likely tokens to sample from, also for `webagent collect`; 0: no limit, which
+    # M-GRPO requires.
+    top_k: int = 0
     infra_retries: int = 2  # maximum number of retries of an episode with an INFRA outcome
     episode_timeout: float = 120.0  # time limit of an episode, in seconds
     # Time limit of a group, in seconds from the start of its first episode; 0: no limit. At the
@@ -363,7 +369,9 @@ ExpertThoughts = Literal["short", "restate", "long"]
 class BCConfig:
     """Behavior cloning on demonstrations."""
 
-    demos_per_task: int = 8  # number of demonstrations per task name
+    # Number of training tasks per task name to collect demonstrations of; a failed episode gives
+    # none.
+    demos_per_task: int = 8
     # Thoughts of scripted experts: the next step; the task and the next step; or the task, past
     # steps, reason and next step, for WebAgent-R1-CoT.
     expert_thoughts: ExpertThoughts = "short"
@@ -372,13 +380,15 @@ class BCConfig:
     # (DART, arXiv 1703.09327).
     mistake_rate: float = 0.0
     epochs: int = 4  # number of passes over the demonstrations
-    # Updates between two evaluations on training tasks without demonstrations; the run then keeps
-    # the policy with the highest success rate. 0: no evaluation, and the run keeps the last policy.
+    # Updates between two validations, which measure the success rate on a fixed sample of training
+    # tasks whose demonstrations are held out, sampled with eval.temperature, in up to
+    # rollout.max_turns turns. The run then keeps the policy with the highest success rate.
+    # 0: no validation, and the run keeps the last policy.
     eval_interval: int = 0
-    # Number of episodes per evaluation; 0: decision accuracy only, without browsers.
+    # Number of episodes per validation; 0: decision accuracy only, without browsers.
     eval_episodes: int = 64
     # Number of turns per split (training, held out) that measure decision accuracy: greedy
-    # responses compared with those of the expert, at each evaluation and after the last update.
+    # responses compared with those of the expert, at each validation and after the last update.
     # 0: no measurement.
     eval_decisions: int = 64
     held_out_demos: int = 0  # number of demonstrations excluded from training
@@ -418,32 +428,32 @@ class GRPOConfig:
     # Passes over the batch of an update. With one minibatch and one epoch, the ratio is always 1,
     # so the clip has no effect.
     epochs: int = 1
-    # Objective (docs/objectives.md): loss weights of tokens.
+    # Loss weights of response tokens (docs/objectives.md).
     loss_aggregation: Literal[
         "episode_turn_token_mean", "token_mean", "constant_length", "constant_turns"
     ] = "episode_turn_token_mean"
-    # Objective: advantages of episodes.
+    # Estimator of the advantages of episodes (docs/objectives.md).
     advantage_estimator: Literal[
         "group_std", "group_mean", "leave_one_out", "batch_mean", "success", "exponential"
     ] = "group_std"
     negative_advantage_scale: float = 1.0  # factor of negative advantages, in [0, 1]
-    # Objective: weight of the advantages of turns on pages that several episodes of a group visit;
+    # Weight of the advantages of single turns, on pages that several episodes of a group visit;
     # 0: advantages of episodes only.
     step_advantage_weight: float = 0.0
     step_discount: float = 0.95  # discount of the value of a page, per turn until the success
-    # Objective: clipped ratio (PPO) or log-probability (REINFORCE, AWR, cloning).
+    # Policy loss: clipped ratio (PPO) or log-probability (REINFORCE, AWR, cloning).
     policy_loss: Literal["clip", "logp"] = "clip"
     # Training sequences: turns as sampled, or whole episodes as in the release of WebAgent-R1.
     sequence_layout: Literal["turns", "webagent_r1_release"] = "turns"
     clip_low: float = 0.2  # distance from 1 to the lower bound of the ratio, with policy_loss=clip
-    clip_high: float = 0.2  # distance from 1 to the upper bound of the ratio
+    clip_high: float = 0.2  # distance from 1 to its upper bound, with policy_loss=clip
     # KL estimator: k3 is a loss term, k1 is part of the advantage of each token.
     kl_estimator: Literal["k3", "k1"] = "k3"
     kl_beta: float = 0.001  # coefficient of the KL term; 0: no term and no reference policy
     # Reference policy: the policy at the start of training, or the policy before the update.
     kl_reference: Literal["initial", "previous"] = "initial"
-    std_eps: float = 1e-4  # constant added to the standard deviation, with group_std
-    awr_temperature: float = 1.0  # divisor of A in exp(A / temperature), with exponential
+    std_eps: float = 1e-4  # constant added to the standard deviation of group_std
+    awr_temperature: float = 1.0  # divisor of A in exp(A / temperature) of exponential
     # Episodes that ended at a limit: keep the reward, exclude from training, or set reward 0.
     truncated_episodes: Literal["score", "mask", "zero"] = "score"
     # Maximum number of updates between sampling and training of an episode; 0: synchronous.
@@ -453,10 +463,11 @@ class GRPOConfig:
     max_extra_groups: int = 16  # maximum number of replacement groups per update
     # Whether an earlier success of the task replaces a failure of a group in which all failed.
     success_replay: bool = False
-    # Updates between two evaluations on training tasks; the run then keeps the policy with the
-    # highest success rate. 0: no evaluation, and the run keeps the last policy.
+    # Updates between two validations, which measure the success rate on a fixed sample of training
+    # tasks, sampled with eval.temperature, in up to rollout.max_turns turns. The run then keeps the
+    # policy with the highest success rate. 0: no validation, and the run keeps the last policy.
     eval_interval: int = 0
-    eval_episodes: int = 64  # number of episodes per evaluation
+    eval_episodes: int = 64  # number of episodes per validation
     # Maximum length of a training row, in tokens. In a single process, rows of small batches may
     # have a half or a quarter of it.
     row_tokens: int = 1024

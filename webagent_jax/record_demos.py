@@ -39,8 +39,9 @@ HELP = """\
 Do each task in the window. After each action, wait until it is printed here. Press Tab to finish
 typing; Shift+click hovers over an element without clicking it. In this terminal:
   Enter, or an answer    end the task; /answer TEXT if the answer begins with a slash
-  /back /forward /goto ADDRESS /wait /up /down    history, open, observe again, scroll
-  /again /skip /quit    restart the task, skip it, quit"""
+  /back, /forward    go back or forward in the history; /goto ADDRESS opens an address
+  /wait    wait a second and observe the page again; /up, /down scroll
+  /again, /skip, /quit    restart the task, skip it, quit"""
 
 _ACTION_COMMANDS = {
     "/answer": ActionKind.EXIT,

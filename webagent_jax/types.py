@@ -288,7 +288,8 @@ class EvalReport:
     episode_seconds: SummaryStats = SummaryStats()  # wall time per episode
     parse_error_rate: float = 0.0  # fraction of turns with a parse error
     invalid_action_rate: float = 0.0  # fraction of turns with a parsed action that failed
-    # Busy fraction in [0, 1] of "browser" and "engine".
+    # Fractions in [0, 1]: "browser" of the wall time of all concurrent episodes; "engine": wall
+    # time in which an agent waits for a response.
     utilization: Mapping[str, float] = field(default_factory=dict)
     # Usage of the chat endpoint: "prompt_tokens", "completion_tokens", "dollars" (None if the price
     # is unknown); empty without an endpoint.

@@ -22,8 +22,8 @@ def order(rng: random.Random) -> SiteTask:
 
     return SiteTask(
         f'Order one "{drink}".',
-        reward=lambda page, answer: page.evaluate("cafe.order") == [drink],
-        is_done=lambda page: page.evaluate("cafe.order.length > 0"),
+        reward=lambda session, answer: session.evaluate("cafe.order") == [drink],
+        is_done=lambda session: session.evaluate("cafe.order.length > 0"),
         expert=expert,
     )
 
@@ -38,8 +38,8 @@ def save_name(rng: random.Random) -> SiteTask:
 
     return SiteTask(
         f'Save the name "{name}".',
-        reward=lambda page, answer: page.evaluate("cafe.name") == name,
-        is_done=lambda page: page.evaluate("cafe.name !== ''"),
+        reward=lambda session, answer: session.evaluate("cafe.name") == name,
+        is_done=lambda session: session.evaluate("cafe.name !== ''"),
         expert=expert,
     )
 

@@ -353,7 +353,7 @@ def test_invalid_executable_raises_infra_error(tmp_path: Path) -> None:
 def test_session_rejects_invalid_origins_before_launch() -> None:
     with BrowserPool(BrowserConfig(), executable="/bin/false") as pool:
         for origin in ("http://a:1", "a", "a:x", "a:1,b:2"):
-            with pytest.raises(ValueError, match="must read host:port"):
+            with pytest.raises(ValueError, match="must have the form host:port"):
                 pool.session(origins=[origin])
 
 
@@ -464,7 +464,7 @@ def test_server_without_launch_args_is_rejected(
     endpoint = playwright_server("launch-server", "--browser=chromium", f"--config={settings}")
     with (
         BrowserPool(BrowserConfig(ws_endpoints=(endpoint,))) as pool,
-        pytest.raises(InfraError, match="without our switches"),
+        pytest.raises(InfraError, match="without the launch"),
     ):
         pool.session(origins=[site.origin])
 

@@ -171,7 +171,7 @@ def test_comparison_pairs_first_attempts() -> None:
 def test_long_task_lists_are_truncated() -> None:
     baseline, candidate = (make_eval_record(make_rewards(("a",), 30, rate)) for rate in (0.0, 0.8))
     output = tables.comparison_text(comparison.compare(candidate, baseline), "it")
-    assert "solved now: 24 (a/0, " in output and "a/9 and 14 more)" in output
+    assert "learned:   24 (a/0, " in output and "a/9 and 14 more)" in output
 
 
 def test_comparison_without_common_tasks_raises_error() -> None:

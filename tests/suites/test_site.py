@@ -278,10 +278,10 @@ def test_click_without_element_after_text_raises_lookup_error():
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("examples.my_site.suite", "must read module:function"),
-        (":make_suite", "must read module:function"),
-        ("./my_suite:make_suite", "must read module:function"),
-        ("examples/my_site/suite:make_suite", "must read module:function"),
+        ("examples.my_site.suite", "must have the form module:function"),
+        (":make_suite", "must have the form module:function"),
+        ("./my_suite:make_suite", "must have the form module:function"),
+        ("examples/my_site/suite:make_suite", "must have the form module:function"),
         ("no_such_module:f", "there is no module 'no_such_module'"),
         ("examples.no_such:f", "there is no module 'examples.no_such'"),
         ("examples.my_site.suite:f", "has no function 'f'"),
@@ -344,7 +344,7 @@ def test_task_function_error_names_task(pool, tmp_path):
 @pytest.mark.browser
 def test_malformed_origin_raises_config_error(pool, tmp_path):
     suite = SiteSuite(pool, SuiteConfig(), tmp_path, {}, origins=("cdn.example",))
-    with pytest.raises(ConfigError, match=r"'cdn\.example' must read host:port"):
+    with pytest.raises(ConfigError, match=r"'cdn\.example' must have the form host:port"):
         pool.session(origins=suite._origins)
     suite.close()
 

@@ -488,7 +488,7 @@ def test_reset_status_url_requires_reset_url(deployment: Deployment) -> None:
 
 def test_unhealthy_site_at_start_raises_error(deployment: Deployment) -> None:
     deployment.add_site("gitlab", status=502)
-    with pytest.raises(ConfigError, match=r"gitlab at http://127.* answered 502"):
+    with pytest.raises(ConfigError, match=r"gitlab at http://127.* responded with 502"):
         deployment.make_suite("0")
 
 
@@ -549,10 +549,12 @@ def test_site_outage_raises_infra_error(deployment: Deployment) -> None:
     environment = open_environment(suite, "9")
     environment.reset()
     site.status = 500
-    with pytest.raises(InfraError, match="/notes answered 500"):
+    with pytest.raises(InfraError, match="/notes responded with 500"):
         environment.compute_reward(None)
     environment.close()
-    with pytest.raises(InfraError, match=r"gitlab at .* answered 500: it may still be starting"):
+    with pytest.raises(
+        InfraError, match=r"gitlab at .* responded with 500: it may still be starting"
+    ):
         open_environment(suite, "9")
     site.status = 200
     open_environment(suite, "9").close()
@@ -564,7 +566,7 @@ def test_outage_of_site_without_login_is_no_failure(deployment: Deployment) -> N
     environment.reset()
     assert environment.compute_reward("43") == 0.0
     site.status = 502
-    with pytest.raises(InfraError, match=r"map at .* answered 502"):
+    with pytest.raises(InfraError, match=r"map at .* responded with 502"):
         environment.compute_reward("43")
     environment.close()
 
@@ -616,7 +618,7 @@ def test_agent_logout_is_scored(deployment: Deployment, way: str) -> None:
 def test_missing_start_page_raises_infra_error(deployment: Deployment) -> None:
     deployment.add_site("gitlab")
     environment = open_environment(deployment.make_suite("10"), "10")
-    with pytest.raises(InfraError, match="/nowhere answered 404"):
+    with pytest.raises(InfraError, match="/nowhere responded with 404"):
         environment.reset()
     environment.close()
 
@@ -626,7 +628,7 @@ def test_unauthorized_shop_api_raises_infra_error(deployment: Deployment) -> Non
     deployment.environ["WEBAGENT_SHOPPING_SITE_ADMIN_PASSWORD"] = "wrong"
     environment = open_environment(deployment.make_suite("7"), "7")
     environment.reset()
-    with pytest.raises(InfraError, match="REST API answered 401") as error:
+    with pytest.raises(InfraError, match="REST API responded with 401") as error:
         environment.compute_reward(None)
     assert "wrong" not in str(error.value)
     environment.close()

@@ -303,11 +303,11 @@ def test_non_resettable_site_is_not_reset() -> None:
 
 
 def test_faulty_replica_is_probed_before_reuse() -> None:
-    hooks = FakeHooks(health_error="gitlab answered 502")
+    hooks = FakeHooks(health_error="gitlab responded with 502")
     pool = make_pool(hooks)
     run_episode(pool, has_fault=True)
     for _ in range(2):
-        with pytest.raises(InfraError, match="answered 502"):
+        with pytest.raises(InfraError, match="responded with 502"):
             run_episode(pool)
     hooks.health_error = None
     run_episode(pool)

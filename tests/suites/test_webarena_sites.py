@@ -92,8 +92,8 @@ def test_health_error_is_none_for_healthy_site(make_site: Callable[..., FakeSite
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"status": 502}, "answered 502: it may still be starting"),
-        ({"status": 404}, "answered 404: check GITLAB"),
+        ({"status": 502}, "responded with 502: it may still be starting"),
+        ({"status": 404}, "responded with 404: check GITLAB"),
         ({"redirect_url": "http://elsewhere.test:8023/users"}, "another address: set its base URL"),
     ],
 )
@@ -121,7 +121,8 @@ def test_check_health_reports_all_errors(make_site: Callable[..., FakeSite]) -> 
     addresses = {"gitlab": gitlab_addresses, "map": ["http://x.invalid"]}
     with pytest.raises(ConfigError) as error:
         sites.check_health(addresses)
-    assert "answered 500" in str(error.value) and "map at http://x.invalid" in str(error.value)
+    message = str(error.value)
+    assert "responded with 500" in message and "map at http://x.invalid" in message
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def test_reset_hook_reports_unhealthy_site(
 
 def test_reset_hook_reports_failed_request(make_site: Callable[..., FakeSite]) -> None:
     site = make_site()
-    with pytest.raises(InfraError, match=r"gitlab was not reset: .*/nothing answered 404"):
+    with pytest.raises(InfraError, match=r"gitlab was not reset: .*/nothing responded with 404"):
         ResetHook("http://{host}:{port}/nothing", timeout=1.0)([("gitlab", site.address)])
     with pytest.raises(InfraError, match="does not respond"):
         ResetHook("http://127.0.0.1:1/{site}", timeout=1.0)([("gitlab", site.address)])
@@ -228,7 +229,7 @@ def test_reset_hook_reports_failed_reset(
 ) -> None:
     server = make_reset_server(make_site(), fails=True)
     hook = ResetHook(f"{server.base}/reset", 10.0, f"{server.base}/status")
-    with pytest.raises(InfraError, match=r"gitlab was not reset: .*/status answered 500"):
+    with pytest.raises(InfraError, match=r"gitlab was not reset: .*/status responded with 500"):
         hook([("gitlab", "http://127.0.0.1:1")])
 
 

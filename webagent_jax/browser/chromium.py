@@ -1,4 +1,4 @@
-"""Chromium executable and its command-line switches.
+"""Chromium executable and its launch arguments.
 
 `python -m webagent_jax.browser.chromium` prints the path of a Chromium, installed if necessary.
 """
@@ -67,7 +67,7 @@ LAUNCH_ARGS = (
     "--default-tile-width=1280",
     "--default-tile-height=720",
 )
-"""Chromium switches in addition to those of Playwright."""
+"""Launch arguments of Chromium in addition to those of Playwright."""
 
 
 class ChromiumMissing(RuntimeError):

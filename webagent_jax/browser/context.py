@@ -469,5 +469,5 @@ def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
     for origin in origins:
         host, _, port = origin.rpartition(":")
         if not host or not port.isdecimal() or "/" in origin or "," in origin:
-            raise ConfigError(f"origin {origin!r} must read host:port or .domain:port")
+            raise ConfigError(f"origin {origin!r} must have the form host:port or .domain:port")
     return tuple(origins)

@@ -113,7 +113,7 @@ class RemoteLauncher:
         """Launch a Chromium within `timeout` seconds.
 
         Raises:
-            InfraError: the server dropped the switches, which isolate the contexts.
+            InfraError: the server dropped the launch arguments, which isolate the contexts.
         """
         browser = await chromium_type.connect(
             self._endpoint,
@@ -123,12 +123,12 @@ class RemoteLauncher:
                 "x-playwright-launch-options": json.dumps(self._options),
             },
         )
-        await self._check_switches(browser)
+        await self._check_launch_args(browser)
         # Memory limits do not apply to processes of another machine.
         return LaunchedBrowser(browser, None)
 
-    async def _check_switches(self, browser: Browser) -> None:
-        """Check that the server applies our switches; without --unsafe it drops them silently."""
+    async def _check_launch_args(self, browser: Browser) -> None:
+        """Check that the server applies the launch arguments; without --unsafe it drops them."""
         devtools = await browser.new_browser_cdp_session()
         try:
             # This call succeeds only in a Chromium that received _AUTOMATION_SWITCH with the rest.
@@ -136,7 +136,7 @@ class RemoteLauncher:
         except PlaywrightError as error:
             await browser.close()
             raise InfraError(
-                f"the Playwright server at {self._endpoint} starts Chromium without our switches; "
-                "start it with: playwright run-server --unsafe"
+                f"the Playwright server at {self._endpoint} starts Chromium without the launch "
+                "arguments of webagent_jax; start it with: playwright run-server --unsafe"
             ) from error
         await devtools.detach()

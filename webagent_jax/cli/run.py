@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -70,7 +71,8 @@ def _flag_lines(main_module: str) -> Iterator[str]:
         for flag in modules[name]:
             value = "" if flag.boolean else "=" + flag.name.upper()
             yield f"  --{flag.name}{value}"
-            text = flag.help or ""
+            # absl puts the choices before the help.
+            text = re.sub(r"^<[^>]*>: ", "", flag.help or "")
             if isinstance(flag.parser, flags.EnumParser):
                 choices = [choice for choice in flag.parser.enum_values if choice]
                 text += f" One of: {', '.join(choices)}."

@@ -19,20 +19,20 @@ from webagent_jax.cli.run_config import run_config
 from webagent_jax.cli.workdir import parse_workdir
 
 _FORMAT = flags.DEFINE_enum(
-    "format", "table", ("table", "json"), "Output format; json prints one finding per line."
+    "format", "table", ("table", "json"), "Output format; json prints one result per line."
 )
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the checks and print the findings."""
+    """Run the checks and print their results."""
     workdir, cfg = parse_workdir(argv, default_workdir="runs"), run_config()
     from webagent_jax import doctor
 
-    findings = doctor.run_checks(cfg, workdir)
+    results = doctor.run_checks(cfg, workdir)
     if _FORMAT.value == "json":
-        for finding in findings:
-            print(json.dumps(dataclasses.asdict(finding)))
+        for result in results:
+            print(json.dumps(dataclasses.asdict(result)))
     else:
-        print(doctor.table(findings))
-    if not doctor.all_passed(findings):
+        print(doctor.table(results))
+    if not doctor.all_passed(results):
         sys.exit(1)

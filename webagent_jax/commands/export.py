@@ -36,7 +36,9 @@ _MAX_RANK = flags.DEFINE_integer(
     "of both; singular values beyond --max_rank are dropped.",
     lower_bound=1,
 )
-_STEP = flags.DEFINE_integer("step", None, "Checkpoint of a training run; by default the latest.")
+_STEP = flags.DEFINE_integer(
+    "step", None, "Checkpoint of a training run, by its number of updates; by default the latest."
+)
 
 
 def main(argv: Sequence[str]) -> None:

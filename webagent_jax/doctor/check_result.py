@@ -13,7 +13,7 @@ class CheckStatus(enum.StrEnum):
 
     OK = "OK"
     WARNING = "warning"
-    ERROR = "broken"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)

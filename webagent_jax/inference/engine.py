@@ -136,7 +136,7 @@ def _max_unread_dispatches() -> int:
 
 
 class Engine:
-    """Samples completions for any number of threads; a context manager that owns a thread.
+    """Engine that samples completions for any number of threads; a context manager with a thread.
 
     Args:
         config: architecture of the policy. With `quantization`, the engine quantizes its copies of

@@ -44,7 +44,7 @@ class PageAllocation:
 
 
 class PrefixCache:
-    """Allocates pages 1 to `num_pages` - 1 and shares those of common prefixes; not thread-safe.
+    """Allocator of pages 1 to `num_pages` - 1, shared by common prefixes; not thread-safe.
 
     A node enters the tree when its page is allocated, before the page is filled. Pages must
     therefore be filled in the order of their allocations.

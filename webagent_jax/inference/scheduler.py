@@ -55,7 +55,7 @@ class DecodeBatch:
 
 
 class Scheduler:
-    """Assigns slots and pages to requests and selects prefill and decode work; not thread-safe.
+    """Scheduler of slots, pages, prefill and decode work; not thread-safe.
 
     Args:
         shapes: static shapes of the engine.

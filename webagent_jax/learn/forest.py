@@ -68,7 +68,7 @@ class RowLayout(Protocol):
         """Pack episodes into rows.
 
         Args:
-            episodes: of a batch, or of a part of it; at least one.
+            episodes: episodes of a batch or of a part of it; at least one.
             advantages: advantages [T] of the turns of each episode.
             token_weight_fn: returns the loss weights for the `turn_lengths` of `episodes`.
             row_tokens: as in `pack_branches`, like the next two.
@@ -113,7 +113,7 @@ def branches_from_episodes(
     """Return one branch per turn.
 
     Args:
-        episodes: of a batch, or of a part of it.
+        episodes: episodes of a batch or of a part of it.
         advantages: advantages [T] of the turns of each episode.
         token_weight_fn: returns the loss weights of the response tokens of `episodes`, by turn.
     """

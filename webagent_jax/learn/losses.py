@@ -56,9 +56,9 @@ def grpo_loss(
 ) -> tuple[Array, GRPOStats]:
     """Return loss and statistics of multi-turn GRPO (WebAgent-R1, arXiv 2505.16421, section 3.3).
 
-        L  = -Σ w [c min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) - kl_beta k3]     clip
+        L  = -Σ w [c min(ρ A, clip(ρ, 1 - clip_low, 1 + clip_high) A) - kl_beta k3]     clip
         L  = -Σ w [c A logp - kl_beta k3]                                               logp
-        r  = exp(logp - prox_logp)
+        ρ  = exp(logp - prox_logp)
         c  = min(exp(prox_logp - behavior_logp), importance_weight_cap)
         k3 = exp(ref_logp - logp) - (ref_logp - logp) - 1
 

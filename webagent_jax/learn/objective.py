@@ -65,7 +65,7 @@ def count_totals(
     """Return the totals of groups.
 
     Args:
-        groups: of a batch, or of a part of it.
+        groups: groups of a batch or of a part of it.
         grpo: objective.
         layout: as in `pack_groups`.
     """
@@ -115,7 +115,7 @@ def pack_groups(
     """Pack groups into the forest rows of one step, with the loss weights and advantages of `grpo`.
 
     Args:
-        groups: of a batch, or of a part of it.
+        groups: groups of a batch or of a part of it.
         grpo: objective.
         rollout: its limits define the constants of `grpo.loss_aggregation`.
         row_multiple: as in `forest.pack_branches`, like `microbatch`.
@@ -159,9 +159,9 @@ def with_advantages(
     An excluded episode still counts in the baseline of the other attempts.
 
     Args:
-        groups: of a batch, or of a part of it.
+        groups: groups of a batch or of a part of it.
         grpo: objective.
-        totals: of the batch, see `count_totals`.
+        totals: totals of the batch; see `count_totals`.
     """
     for group in groups:
         scored = _scored(group, grpo)

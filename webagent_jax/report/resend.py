@@ -269,9 +269,9 @@ class _Policy:
         limit = self._max_model_len - sampling.max_new_tokens
         if len(prompt_ids) > limit:
             raise ConfigError(
-                f"the prompt has {len(prompt_ids):,} tokens, and at most {limit:,} fit: the model "
-                f"length is {self._max_model_len:,}, and {sampling.max_new_tokens:,} are for the "
-                "response. Shorten the prompt."
+                f"the prompt has {len(prompt_ids):,} tokens, and at most {limit:,} fit: "
+                f"engine.max_model_len is {self._max_model_len:,}, and {sampling.max_new_tokens:,} "
+                "are for the response. Shorten the prompt."
             )
 
     def respond(

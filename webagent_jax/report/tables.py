@@ -42,8 +42,8 @@ def comparison_text(comparison: EvalComparison, baseline_name: str) -> str:
         f"Against {baseline_name}: {100 * comparison.difference:+.1f} points "
         f"({100 * low:+.1f} to {100 * high:+.1f}), p = {comparison.p:.2g} (McNemar, exact), "
         f"over the first attempts at {comparison.n} paired tasks",
-        f"  solved now: {_task_list(comparison.gained)}",
-        f"  no longer:  {_task_list(comparison.lost)}",
+        f"  learned:   {_task_list(comparison.gained)}",
+        f"  forgotten: {_task_list(comparison.lost)}",
     ]
     if comparison.only_candidate or comparison.only_baseline:
         lines.append(
@@ -201,7 +201,7 @@ def _notes(record: Json) -> Iterator[str]:
 
 
 def _details(record: Json) -> Iterator[str]:
-    rows = [["", "mean", "median", "90 %", "max"]]
+    rows = [["", "mean", "median", "p90", "max"]]
     for name, key in (
         ("turns per episode", "turns"),
         ("tokens per response", "response_tokens"),

@@ -156,7 +156,9 @@ def load_tasks(
         # A name that matches a task of one split only is valid for both.
         if not any(_has_prefix(task, name) for task, _ in all_tasks):
             template_names = sorted({generated.template.name for _, generated in all_tasks})
-            raise ConfigError(f"no arena task {name!r}; {did_you_mean(name, template_names)}")
+            sites = sorted({template.partition("/")[0] for template in template_names})
+            hint = did_you_mean(name, [*sites, *template_names])
+            raise ConfigError(f"no arena task {name!r}; {hint}")
     return {
         split: {task: d for task, d in tasks.items() if _is_selected(task, names)}
         for split, tasks in by_name.items()
@@ -252,7 +254,7 @@ class ArenaEnvironment(BrowserEnvironment):
         )
 
     def reset(self) -> ResetResult:
-        """Open the task's first page, and a tab for each further site.
+        """Open the task's start page, and a tab for each further site.
 
         Raises:
             InfraError: the browser or a site fails.

@@ -96,8 +96,9 @@ def require_task_names(suite: Suite, split: Split) -> Sequence[str]:
     names = suite.task_names(split)
     if not names:
         raise ConfigError(
-            f"the {split} split has no task with these options of suite: `webagent list-tasks "
-            f"--split={split}` with the same --config options lists them"
+            f"the {split} split has no task with these suite options: change suite.tasks or the "
+            f"options of the suite; `webagent list-tasks --split={split}` without suite.tasks "
+            "lists the names"
         )
     return names
 
@@ -148,7 +149,7 @@ def load_factory(spec: str) -> SuiteFactory:
     # `import_module` accepts neither a path nor a relative name here.
     is_path = module_name.startswith(".") or "/" in module_name
     if not module_name or not function_name or is_path:
-        raise ConfigError(f"suite.factory={spec!r} must read module:function")
+        raise ConfigError(f"suite.factory={spec!r} must have the form module:function")
     add_current_folder()
     try:
         module = importlib.import_module(module_name)

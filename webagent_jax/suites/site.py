@@ -4,7 +4,7 @@
         item = rng.choice(["bread", "milk", "tea"])
         return SiteTask(
             f"Add {item} to the list.",
-            reward=lambda page, answer: page.evaluate("items") == [item],
+            reward=lambda session, answer: session.evaluate("items") == [item],
         )
 
     def make_suite(pool: BrowserPool, config: SuiteConfig) -> SiteSuite:
@@ -44,10 +44,10 @@ class SiteTask:
     # Returns the reward, 0 or 1 or a bool, for the final page and the answer of the agent. The
     # answer is empty after exit() without a message, and None without an exit.
     reward: Callable[[Session, str | None], float]
-    start: str = ""  # address of the first page, relative to that of the site
+    start: str = ""  # URL of the start page, relative to that of the site
     # Returns whether the page ends the episode, after each action; None: only the agent ends it.
     is_done: Callable[[Session], bool] | None = None
-    # Called before the first page opens, in each attempt; other attempts may run at the same time.
+    # Called before the start page opens, in each attempt; other attempts may run at the same time.
     reset: Callable[[], None] | None = None
     # Scripted solution from the first observation, for demonstrations.
     expert: Callable[[Observation], Expert] | None = None
@@ -197,7 +197,7 @@ class SiteEnvironment(BrowserEnvironment):
         self._url, self._site_task = url, site_task
 
     def reset(self) -> ResetResult:
-        """Reset the site and open the first page.
+        """Reset the site and open the start page.
 
         Raises:
             InfraError: the browser fails, or the site fails or responds with an error page.

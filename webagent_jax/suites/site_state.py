@@ -100,6 +100,6 @@ def _load_page(
     status = session.evaluate(_STATUS)
     # A page may replace performance.getEntriesByType.
     if not isinstance(status, int):
-        raise InfraError(f"{url} has no status: the page answered {str(status)[:80]}")
+        raise InfraError(f"{url} has no status: the page responded with {str(status)[:80]}")
     if status >= min_error_status:
-        raise InfraError(f"{url} answered {status}")
+        raise InfraError(f"{url} responded with {status}")

@@ -243,7 +243,7 @@ class Learner:
         in the format of PEFT.
 
         Args:
-            directory: to create or overwrite.
+            directory: directory to create or overwrite.
             trained: params of the same structure to export instead of those of the state.
 
         Returns:

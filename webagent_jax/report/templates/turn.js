@@ -36,7 +36,7 @@ function renderEnd(episode, last) {
     h("div", { class: "agent-side" },
       part("ended", "Outcome", h("p", {}, outcomePill(outcome), rewardText), h("p", { class: "quiet" }, figures)),
       answer !== null && part("thought", "Answer", h("p", {}, answer || "(empty)")),
-      infraError && part("infra-error", "Note", h("p", { class: "error" }, infraError))),
+      infraError && part("infra-error", "Infrastructure error", h("p", { class: "error" }, infraError))),
   ];
 }
 

