@@ -63,7 +63,7 @@ from tools.results.quickstart import (
 )
 from tools.results.reinforcement_learning import bc_and_grpo, runs_from, task_rates, updates_of
 from tools.results.stored_runs import ROOT, RUNS, store
-from tools.results.summary import groups_and_gains, headline, summary
+from tools.results.summary import gains_over_task_names, groups_and_gains, headline, summary
 from tools.results.variants import training_curves, variants_of
 
 DOCS = ROOT / "docs"
@@ -105,6 +105,7 @@ _FOUR_TASKS_TITLES = {
 TABLES: dict[str, Callable[[], str]] = {
     "summary": summary,
     "headline": headline,
+    "gains_over_task_names": gains_over_task_names,
     "groups_and_gains": groups_and_gains,
     "quickstart": partial(quickstart, "quickstart"),
     "quickstart_greedy": partial(quickstart_evals, "greedy"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
 from matplotlib.figure import Figure
+from scipy.stats import t as student_t
 
 from tools.results.stored_runs import Json
 from webagent_jax.tracking.statistics import Z95, bootstrap, paired_difference, wilson
@@ -66,6 +67,24 @@ def pooled_gain(baseline: Sequence[Json], candidate: Sequence[Json]) -> str:
     half = Z95 * stdev(differences) / len(differences) ** 0.5
     center = mean(differences)
     return interval({"difference": center, "ci95": (center - half, center + half)}, "+")
+
+
+def gain_over_task_names(baseline: Sequence[Json], candidate: Sequence[Json]) -> tuple[int, str]:
+    """Return the number of task names or templates, and the difference with its interval over them.
+
+    The interval, Student's t over the mean differences of the names, is for other tasks of the same
+    kind, where `pooled_gain` has that for new instances of these tasks.
+    """
+    before, after = _rewards_by_task(baseline), _rewards_by_task(candidate)
+    by_name: dict[str, list[float]] = {}
+    for task, rewards in before.items():
+        # "miniwob/click-tab/1000000", "arena/shop/price/fresh-7-1"
+        by_name.setdefault(task.rpartition("/")[0], []).append(mean(after[task]) - mean(rewards))
+    differences = [*map(mean, by_name.values())]
+    n = len(differences)
+    half = student_t.ppf(0.975, n - 1) * stdev(differences) / n**0.5
+    center = mean(differences)
+    return n, interval({"difference": center, "ci95": (center - half, center + half)}, "+")
 
 
 def _rewards_by_task(evaluations: Sequence[Json]) -> Mapping[str, Sequence[float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
-from tools.results.formatting import pooled, pooled_gain, table_of
+from tools.results.formatting import gain_over_task_names, pooled, pooled_gain, table_of
 from tools.results.stored_runs import RUNS, STAGES, Json, Run, load_runs, read_jsonl
 
 Evals = dict[str, list[list[Json]]]
@@ -64,6 +64,20 @@ def summary() -> str:
             rows.append([title + suffix, format(num_episodes, ","), *cells, gain])
     header = ["policy and tasks", "episodes", "BC", "M-GRPO", "M-GRPO minus BC, paired"]
     return table_of(header, rows)
+
+
+def gains_over_task_names() -> str:
+    """Return the table of the gains of the main runs with intervals for other tasks."""
+    rows = []
+    for title, evals in main_results().items():
+        gains = {
+            name: gain_over_task_names(*stages) for name, stages in evals.items() if len(stages) > 1
+        }
+        if gains:
+            num_names = gains["sampled"][0]
+            cells = [gains[name][1] if name in gains else "" for name in ("sampled", "greedy")]
+            rows.append([title, str(num_names), *cells])
+    return table_of(["policy and tasks", "task names or templates", "sampled", "greedy"], rows)
 
 
 def headline() -> str:
