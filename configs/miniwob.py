@@ -27,7 +27,7 @@ not been run there, and its options are not tuned.
     webagent train grpo --config=miniwob:all_tasks_grpo --workdir=runs/miniwob/all_tasks_grpo
 
 `:after_arena_grpo` is M-GRPO from `smollm2-135m-arena` on 13 tasks. Its BC on the arena overwrote
-part of what it had learned on MiniWoB++ before; M-GRPO learns it again, without demonstrations.
+part of what it had learned on MiniWoB++ before; M-GRPO restores some of it without demonstrations.
 
     webagent train grpo --config=miniwob:after_arena_grpo --workdir=runs/after_arena/grpo
     webagent evaluate --config=miniwob:after_arena_grpo --workdir=runs/after_arena/eval \
