@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tools.benchmarks import (
     baseline,
     browser,
     generate,
+    infinity,
     language_model,
     packing,
     site,
@@ -20,7 +23,7 @@ from tools.benchmarks import (
     update,
 )
 from tools.benchmarks.episodes import Shape, branches
-from webagent_jax.config import ConfigError
+from webagent_jax.config import ConfigError, InfinityConfig
 from webagent_jax.policy import matmul
 
 SMALL = Shape(system=20, turns=3, page=(5, 9), placeholder=2, response=4, group=2)
@@ -91,6 +94,39 @@ def test_language_model_benchmark_needs_one_gguf_file(names, message, tmp_path):
         (tmp_path / name).write_text("")
     with pytest.raises(ConfigError, match=f"must contain one GGUF file, and {message}"):
         next(language_model.run(1, "webagent-tiny", llama_cpp=str(tmp_path)))
+
+
+def test_language_model_benchmark_sends_absolute_paths_to_node(tmp_path, monkeypatch):
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "a.gguf").write_text("")
+    monkeypatch.chdir(tmp_path)
+    requests = []
+
+    def run_script(python, script, request):
+        requests.append(request)
+        raise InterruptedError  # before the measurements
+
+    monkeypatch.setattr(baseline, "run_script", run_script)
+    with pytest.raises(InterruptedError):
+        next(language_model.run(1, "webagent-tiny", llama_cpp="llama"))
+    (request,) = requests
+    assert request["folder"] == str(tmp_path / "llama")
+
+
+@pytest.mark.parametrize(("contexts", "num_apps"), [(1, 9), (8, 8)])
+def test_infinity_benchmark_always_runs_all_contexts(contexts, num_apps, monkeypatch):
+    apps = []
+
+    def click_elements(suite, task):
+        apps.append(task)
+        return [], 0.5
+
+    monkeypatch.setattr(infinity, "_click_elements", click_elements)
+    monkeypatch.setattr(infinity, "BrowserPool", nullcontext)
+    monkeypatch.setattr(infinity, "Infinity", lambda *_: SimpleNamespace(close=list))
+    rate = infinity._steps_per_second(InfinityConfig(), list(range(9)), contexts)
+    assert sorted(apps) == list(range(num_apps))
+    assert rate == contexts / 0.5
 
 
 def test_packing_benchmark_reports_rows_and_shared_fraction(monkeypatch):

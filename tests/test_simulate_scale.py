@@ -10,6 +10,7 @@ import pytest
 
 from tools import simulate_scale
 from tools.simulate_scale import Host, Settings, StoredGroup, Turn
+from webagent_jax.sizing import Workload
 
 # Two episodes: a second of browser, a response of two seconds, a second of browser.
 TURNS = (Turn(1.0, 10, 2.0), Turn(1.0, 0, 0.0))
@@ -68,6 +69,23 @@ def test_slowest_host_delays_all():
     many = simulate_scale.simulate(SETTINGS, 16, 0.0, [GROUP, slow], seed=0)
     assert 4.0 < one < 23.0
     assert many == pytest.approx(23.0)
+
+
+@pytest.mark.parametrize(("browser_seconds", "mean_seconds"), [(None, 1.3), (2.0, 2.0)])
+def test_scaled_episodes_have_means_of_workload(browser_seconds, mean_seconds):
+    workload = Workload(turns=5.0, prompt_tokens=1_000, response_tokens=30)
+    long = (Turn(1.0, 20, 2.0), Turn(1.0, 6, 2.0), Turn(1.0, 10, 2.0), Turn(2.0, 0, 0.0))
+    groups = [StoredGroup(True, (TURNS, TURNS)), StoredGroup(False, (long, TURNS))]
+    scaled = simulate_scale.scale_episodes(groups, workload, browser_seconds)
+    assert [group.has_signal for group in scaled] == [True, False]
+    episodes = [episode for group in scaled for episode in group.episodes]
+    # The factor is 10/3; each rounding error is added to the next episode.
+    assert [len(episode) - 1 for episode in episodes] == [3, 4, 10, 3]
+    turns = [turn for episode in episodes for turn in episode]
+    assert not any(episode[-1].tokens for episode in episodes)
+    assert sum(turn.tokens for turn in turns) / 20 == pytest.approx(30, abs=1)
+    # Browsers also take time at the end of an episode, which is not a turn.
+    assert sum(turn.browser_seconds for turn in turns) / 20 == pytest.approx(mean_seconds, abs=0.1)
 
 
 def test_stored_episodes_give_measured_rollout_times():

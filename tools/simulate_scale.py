@@ -3,10 +3,11 @@
 python tools/simulate_scale.py                  # tables of docs/sizing.md
 python tools/simulate_scale.py --store=WORKDIR  # store the episodes of an M-GRPO run first
 
-The simulation replays stored episodes: the order of their turns, the tokens of their responses and
-the browser times are measured. It schedules groups as `train/batches.py` does and starts
-an update when all hosts have their batches. Times of engines and updates are those of
-`webagent_jax/sizing.py`. Engines do not compute during an update; browsers continue.
+The simulation replays stored episodes: the order of their turns, the browser times and the relative
+numbers of turns and response tokens are measured, the means of these numbers are those of
+`WORKLOAD`. It schedules groups as `train/batches.py` does and starts an update when all hosts have
+their batches. Times of engines and updates are those of `webagent_jax/sizing.py`. Engines do not
+compute during an update; browsers continue.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from configs import instruct  # noqa: E402
 from tools.recipes import HARDWARE, WORKLOADS  # noqa: E402
 from tools.results.formatting import table_of  # noqa: E402
 from webagent_jax import config, sizing, types  # noqa: E402
-from webagent_jax.sizing import Hardware  # noqa: E402
+from webagent_jax.sizing import Hardware, Workload  # noqa: E402
 from webagent_jax.tracking import episode_log  # noqa: E402
 from webagent_jax.tracking.metric_writers import read_metrics  # noqa: E402
 
@@ -44,7 +45,7 @@ SIMULATED_HARDWARE = ("8 H100 80 GB", "v5p-8")
 WORKLOAD = WORKLOADS["arena"]
 BROWSER_SECONDS = (None, 2.0)  # mean of a turn; None: as measured on local pages
 # CPU time of an action and an observation on the apps of docs/infinity.md: 30.4 per second with
-# eight episodes on two cores.
+# eight episodes on two cores (up to 9 % too high, see there).
 CORE_SECONDS = 2 / 30.4
 
 
@@ -402,7 +403,7 @@ def scale_table(groups: Sequence[StoredGroup]) -> str:
         for browser_seconds, hosts in itertools.product(BROWSER_SECONDS, HOSTS):
             # Weak scaling: every host has the groups of the recipe, and the params are sharded over
             # the devices of one host.
-            played = _scale_turns(groups, WORKLOAD.response_tokens, browser_seconds)
+            played = scale_episodes(groups, WORKLOAD, browser_seconds)
             sync, asynchronous = (
                 simulate(
                     _settings(result, hardware, max_staleness),
@@ -427,9 +428,9 @@ def scale_table(groups: Sequence[StoredGroup]) -> str:
             )
     header = (
         "model",
-        "host",
+        "machine",
         "browser time of a turn",
-        "hosts",
+        "machines",
         "learner, s",
         "synchronous, s",
         "asynchronous, s",
@@ -456,15 +457,25 @@ def _settings(result: sizing.Sizing, hardware: Hardware, max_staleness: int) -> 
     )
 
 
-def _scale_turns(
-    groups: Sequence[StoredGroup], response_tokens: float, browser_seconds: float | None
+def scale_episodes(
+    groups: Sequence[StoredGroup], workload: Workload, browser_seconds: float | None
 ) -> list[StoredGroup]:
-    """Return groups with other means of response tokens and browser seconds per turn."""
+    """Return groups with the means of a workload: turns per episode and tokens per response.
+
+    Args:
+        groups: stored groups.
+        workload: workload with the means.
+        browser_seconds: mean browser time of a turn; None keeps the measured times.
+    """
+    groups = _repeat_turns(groups, workload.turns)
     turns = [turn for group in groups for episode in group.episodes for turn in episode]
-    token_scale = response_tokens / statistics.mean(turn.tokens for turn in turns if turn.tokens)
+    responses = [turn.tokens for turn in turns if turn.tokens]
+    token_scale = workload.response_tokens / statistics.mean(responses)
     browser_scale = 1.0
     if browser_seconds is not None:
-        browser_scale = browser_seconds / statistics.mean(turn.browser_seconds for turn in turns)
+        # The end of an episode has a browser time, but is not a turn.
+        total = sum(turn.browser_seconds for turn in turns)
+        browser_scale = browser_seconds * len(responses) / total
 
     def scale(turn: Turn) -> Turn:
         return replace(
@@ -477,6 +488,23 @@ def _scale_turns(
         replace(group, episodes=tuple(tuple(map(scale, turns)) for turns in group.episodes))
         for group in groups
     ]
+
+
+def _repeat_turns(groups: Sequence[StoredGroup], mean_turns: float) -> list[StoredGroup]:
+    """Return groups whose episodes repeat their turns, in order, up to a mean number of turns."""
+    lengths = [len(episode) - 1 for group in groups for episode in group.episodes]
+    factor = mean_turns / statistics.mean(lengths)
+    rounding_error = 0.0
+
+    def repeat(episode: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        nonlocal rounding_error
+        *turns, end = episode
+        # The next episode receives the error, so that the mean is exact.
+        length = factor * len(turns) + rounding_error
+        rounding_error = length - round(length)
+        return (*itertools.islice(itertools.cycle(turns), round(length)), end)
+
+    return [replace(group, episodes=tuple(map(repeat, group.episodes))) for group in groups]
 
 
 def main() -> None:

@@ -95,6 +95,25 @@ def test_merge_keeps_first_demonstration_of_each_task(tmp_path):
         demos.merge([tmp_path / "a", tmp_path / "missing"])
 
 
+def test_merge_keeps_all_demonstrations_of_one_directory(tmp_path):
+    # As in imports from WebRL: the episodes of an instruction have equal seeds and no start page.
+    store(tmp_path / "a", [episode(1, turns=1), episode(1, turns=2)])
+    store(tmp_path / "b", [episode(1, turns=3), episode(2, turns=4), episode(2, turns=5)])
+    merged = demos.merge([tmp_path / "a", tmp_path / "b"])
+    assert [len(demo.turns) for demo in merged.demonstrations] == [1, 2, 4, 5]
+    assert list(merged.skipped.values()) == [1]
+
+
+def test_merge_distinguishes_task_names(tmp_path):
+    # As in SiteSuite and BrowserGym: task names share an instruction, a start page and seeds.
+    source = episode(1)
+    for name in ("form", "table"):
+        task = dataclasses.replace(source.task, sites=(name,))
+        store(tmp_path / name, [dataclasses.replace(source, task=task)])
+    merged = demos.merge([tmp_path / "form", tmp_path / "table"])
+    assert [demo.task.sites for demo in merged.demonstrations] == [("form",), ("table",)]
+
+
 def test_read_returns_demonstrations_in_order(demos_dir: Path) -> None:
     demonstrations = demos.read(demos_dir)
     assert len(demonstrations) == 25

@@ -38,6 +38,14 @@ DATA = Path(__file__).with_name("data") / "webarena_lite_test.json"
         ("The Hobbit, A Carol", "RETRIEVE", "string", "SUCCESS", ["The Hobbit", "A Carol"]),
         ("1,200; 3", "RETRIEVE", "number", "SUCCESS", ["1,200", "3"]),
         ("a\n b ", "RETRIEVE", "string", "SUCCESS", ["a", "b"]),
+        # Only the strongest separator splits: line ends, then semicolons.
+        ("He left, and she wept!; b, c", "RETRIEVE", "string", "SUCCESS",
+         ["He left, and she wept!", "b, c"]),
+        ("a; b, c\nd", "RETRIEVE", "string", "SUCCESS", ["a; b, c", "d"]),
+        # It may follow the last item, and weaker ones may end a line.
+        ("a, b;", "RETRIEVE", "string", "SUCCESS", ["a", "b"]),
+        ("a ; b;", "RETRIEVE", "string", "SUCCESS", ["a", "b"]),
+        ("a;\nb, c,\nd", "RETRIEVE", "string", "SUCCESS", ["a", "b, c", "d"]),
         ("March 2, 2022", "RETRIEVE", "date", "SUCCESS", ["March 2, 2022"]),
         ("40.44, -79.99", "RETRIEVE", "coordinates", "SUCCESS", ["40.44, -79.99"]),
         ('["a, b", "c"]', "RETRIEVE", "string", "SUCCESS", ["a, b", "c"]),

@@ -72,7 +72,12 @@ def run(
         baselines |= {f"transformers, {dtype}": values for dtype, values in rates.items()}
     if llama_cpp:
         file = _gguf_file(Path(llama_cpp))
-        request |= {"folder": llama_cpp, "gguf": str(file), "threads": len(os.sched_getaffinity(0))}
+        request |= {
+            # `createRequire` of Node.js accepts absolute paths only.
+            "folder": str(Path(llama_cpp).resolve()),
+            "gguf": str(file),
+            "threads": len(os.sched_getaffinity(0)),
+        }
         label = f"llama.cpp, {file.name}"
         baselines[label] = baseline.run_script("node", "llama_cpp/decode.mjs", request)
     for variant, peak in _matmul_variants(config):

@@ -32,8 +32,8 @@ _SUCCESSES = flags.DEFINE_list(
 _MERGE = flags.DEFINE_list(
     "merge",
     [],
-    "Workdirs to merge demonstrations from, in order. If several have a demonstration of one task "
-    "(suite, instruction, start page and seed), the first is kept.",
+    "Workdirs to merge demonstrations from, in order. If several have demonstrations of one task "
+    "(suite, sites, instruction, start page and seed), those of the first are kept.",
 )
 
 

@@ -7,9 +7,8 @@ files without this package.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -198,25 +197,35 @@ def checksum(directory: Path) -> str:
 
 
 def merge(directories: Sequence[Path]) -> Imported:
-    """Return the demonstrations of several directories, one per task.
+    """Return the demonstrations of several directories, without tasks of earlier directories.
 
-    Tasks are equal if suite, instruction, start page and seed are.
+    Tasks are equal if suite, sites, instruction, start page and seed are. A directory may contain
+    several demonstrations of one task; they are kept or skipped together.
 
     Args:
-        directories: directories of `write`. The order decides which demonstration of a task is
-            kept: the first.
+        directories: directories of `write`. The order decides which demonstrations of a task are
+            kept: those of the first directory.
 
     Raises:
         DemosError: a directory contains no demonstrations, or they are damaged.
     """
-    kept: dict[tuple[str, str, str, int], Demonstration] = {}
+    kept: list[Demonstration] = []
+    earlier_tasks: set[Hashable] = set()
     count = 0
-    for demo in itertools.chain.from_iterable(map(read, directories)):
-        count += 1
-        kept.setdefault((demo.task.suite, demo.intent, demo.task.start_url, demo.task.seed), demo)
+    for demonstrations in map(read, directories):
+        count += len(demonstrations)
+        new = [demo for demo in demonstrations if _task_key(demo) not in earlier_tasks]
+        earlier_tasks.update(map(_task_key, new))
+        kept += new
     repeated = count - len(kept)
     skipped = {"the task has an earlier demonstration": repeated} if repeated else {}
-    return Imported(tuple(kept.values()), skipped)
+    return Imported(tuple(kept), skipped)
+
+
+def _task_key(demo: Demonstration) -> Hashable:
+    """Return a value that is equal for equal tasks; their ids may differ between runs."""
+    task = demo.task
+    return task.suite, task.sites, demo.intent, task.start_url, task.seed
 
 
 def _dataset_dir(directory: Path) -> Path | None:

@@ -66,7 +66,8 @@ _STATUS = re.compile(
 )
 _LIST_ITEM_TYPES = ("string", "number", "currency", "location-name", "url")
 _FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)\n?```", re.DOTALL)  # as in the package
-_SEPARATOR = re.compile(r"\s*\n\s*|;\s*|,\s+")
+# Separators of a list in plain text, the strongest first: items may contain weaker ones.
+_SEPARATORS = tuple(map(re.compile, (r"[;,]?\s*\n", r";", r",\s+")))
 
 
 # --- installation and tasks ----------------------------------------------------------------------
@@ -237,8 +238,16 @@ def _retrieved_data(message: str, item_type: str) -> list[Any]:
     if container is not None:
         return [container]
     # Dates, addresses and durations contain commas.
-    texts = _SEPARATOR.split(message) if item_type in _LIST_ITEM_TYPES else [message]
+    texts = _split(message) if item_type in _LIST_ITEM_TYPES else [message]
     return [text for text in texts if text]
+
+
+def _split(message: str) -> list[str]:
+    """Return the texts between the strongest separators of a message."""
+    message = message.rstrip(";")  # without an item after it, it separates nothing
+    found = (separator for separator in _SEPARATORS if separator.search(message))
+    separator = next(found, None)
+    return [text.strip() for text in separator.split(message)] if separator else [message]
 
 
 def _parse_container(text: str) -> dict[str, Any] | list[Any] | None:
