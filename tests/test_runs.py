@@ -140,8 +140,9 @@ def test_validated_bc_exports_policy_of_best_update(workdir, tmp_path, monkeypat
     unused = iter(rates)
 
     def measure_fixed_rate(validation):
-        assert measure(validation)["validation/success"] in (0, 0.25, 0.5, 0.75, 1)
-        return {"validation/success": next(unused)}
+        metrics = measure(validation)
+        assert metrics["validation/success"] in (0, 0.25, 0.5, 0.75, 1)
+        return metrics | {"validation/success": next(unused)}
 
     monkeypatch.setattr(Validation, "measure", measure_fixed_rate)
     policy_dir = train_bc(cfg, tmp_path)

@@ -345,7 +345,7 @@ class RolloutConfig:
     infra_retries: int = 2  # maximum number of retries of an episode with an INFRA outcome
     episode_timeout: float = 120.0  # time limit of an episode, in seconds
     # Time limit of a group, in seconds from the start of its first episode; 0: no limit. At the
-    # limit, the group completes with its finished episodes.
+    # limit, the group completes with its finished episodes, once two of them have a reward.
     group_timeout: float = 0.0
 
 
@@ -607,6 +607,10 @@ def _check(cfg: RunConfig) -> None:
         (
             cfg.suite.name != "browsergym" or bool(cfg.suite.tasks or cfg.suite.factory),
             "suite.tasks must name BrowserGym's environments: browsergym/miniwob.click-test",
+        ),
+        (
+            cfg.suite.arena.num_generated_tasks >= 1,
+            "suite.arena.num_generated_tasks must be at least 1",
         ),
         (cfg.suite.response_delay_ms >= 0, "suite.response_delay_ms must not be negative"),
         (

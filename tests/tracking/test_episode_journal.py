@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from tests.rollout.fakes import TASK
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.train.resume import episode_file, episode_files
@@ -57,6 +59,30 @@ def test_load_omits_episodes_without_reward(tmp_path):
     add(tmp_path, episode(0, 0, reward=None))
     add(tmp_path, episode(0, 1))
     assert set(load(tmp_path)) == {(0, 1)}
+
+
+def test_replay_keeps_infra_episodes_before_newest_update_with_reward(tmp_path):
+    for update in range(5):
+        add(tmp_path, episode(update, 0, reward=None, update=update))
+    # The site was down again from update 3 on.
+    for update in range(3):
+        add(tmp_path, episode(update, 1, update=update), process=1)
+    episodes = make_journal(tmp_path).load(episode_files(tmp_path, 1), for_replay=True)
+    assert episodes == {
+        (1, 0): episode(1, 0, reward=None, update=1),
+        (1, 1): episode(1, 1, update=1),
+        (2, 1): episode(2, 1, update=2),
+    }
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_replay_prefers_episode_with_reward(tmp_path, process):
+    # It ran again in the same update, after a resume with another number of processes.
+    add(tmp_path, episode(0, 0, reward=None), process=1 - process)
+    add(tmp_path, episode(0, 0), process=process)
+    add(tmp_path, episode(1, 0, update=1))
+    episodes = make_journal(tmp_path).load(episode_files(tmp_path, 0), for_replay=True)
+    assert episodes == {(0, 0): episode(0, 0), (1, 0): episode(1, 0, update=1)}
 
 
 def test_load_skips_incomplete_last_line(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from webagent_jax import config_options, distributed
 from webagent_jax.config import (
     BCConfig,
+    BrowserConfig,
     ConfigError,
     EndpointConfig,
     EngineConfig,
@@ -158,6 +159,7 @@ def test_options_of_execution_exist() -> None:
     names = [option.path for group in config_options.groups() for option in group.options]
     for prefix in run_metadata._EXECUTION_OPTIONS:
         assert any(name.startswith(prefix) for name in names), prefix
+    assert set(run_metadata._COLLECTIVE_OPTIONS) < set(run_metadata._EXECUTION_OPTIONS)
 
 
 def test_run_without_results_takes_new_config(tmp_path: Path) -> None:
@@ -222,6 +224,33 @@ def test_process_with_other_config_is_an_error(tmp_path: Path, monkeypatch) -> N
     with pytest.raises(ConfigError, match="a run with seed=0, this one has 3"):
         init_shared_workdir(tmp_path, RunConfig(seed=3), "train grpo")
     assert json.loads((tmp_path / "config.json").read_text())["config"]["seed"] == 0
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mesh": MeshConfig(microbatch_rows_per_device=3)}, "mesh.microbatch_rows_per_device=3"),
+        ({"grpo": GRPOConfig(checkpoint_interval=5)}, "grpo.checkpoint_interval=5"),
+        ({"guard": GuardConfig(patience=9)}, "guard.patience=9"),
+        ({"engine": EngineConfig(tensor_parallel_size=2)}, "engine.tensor_parallel_size=2"),
+        ({"policy": PolicyConfig(remat=not PolicyConfig().remat)}, "policy.remat="),
+        ({"engine": EngineConfig(slots=3), "browser": BrowserConfig(num_processes=7)}, None),
+    ],
+)
+def test_processes_with_other_collective_options_are_an_error(
+    tmp_path: Path, monkeypatch, index, options, message
+) -> None:
+    start_run(tmp_path, RunConfig())
+    configs = [RunConfig(), RunConfig(**options)]
+    gathered = json.loads(json.dumps(list(map(dataclasses.asdict, configs))))
+    monkeypatch.setattr(distributed, "allgather", lambda value: gathered)
+    monkeypatch.setattr(distributed, "process_index", lambda: index)
+    if message is None:
+        init_shared_workdir(tmp_path, configs[index], "train grpo")
+        return
+    with pytest.raises(ConfigError, match=f"process 1 has {message}.*, process 0 has .*: set the"):
+        init_shared_workdir(tmp_path, configs[index], "train grpo")
 
 
 def test_unwritable_workdir_is_an_error(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def train(tmp_path, monkeypatch):
         max_prompt_tokens=1000,
         tasks=("press",),
         policy_path="webagent-tiny",
+        **grpo_options,
     ):
         monkeypatch.setattr(
             grpo, "RolloutRuntime", lambda cfg, *_: FakeRuntime(cfg, env_factory, max_prompt_tokens)
@@ -106,7 +107,7 @@ def train(tmp_path, monkeypatch):
             CFG,
             policy=replace(CFG.policy, path=policy_path),
             suite=replace(CFG.suite, tasks=tasks),
-            grpo=replace(CFG.grpo, updates=2),
+            grpo=replace(CFG.grpo, updates=2, **grpo_options),
             guard=GuardConfig(patience=3),
         )
         train_grpo(cfg, tmp_path, progress)
@@ -166,9 +167,6 @@ def test_run_rejects_episodes_of_other_weights(train, tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     shutil.copytree(policy.resolve_dir("webagent-tiny"), weights)
 
-    class Interrupt(BaseException):
-        """End of the run in its first update."""
-
     def interrupt(*_):
         raise Interrupt
 
@@ -180,6 +178,10 @@ def test_run_rejects_episodes_of_other_weights(train, tmp_path, monkeypatch):
     policy.save_hf(weights, model, params)
     with pytest.raises(ConfigError, match="differ from those that this run"):
         train(policy_path=str(weights))
+
+
+class Interrupt(BaseException):
+    """End of a run at any place."""
 
 
 class DeadEnv(FakeEnv):
@@ -194,6 +196,47 @@ def test_run_with_infra_episodes_only_stops(train, tmp_path):
     with pytest.raises(GuardTripped, match="after update 2: 100% of the episodes are lost"):
         train(env_factory=lambda index: DeadEnv())
     assert not (tmp_path / "policy").exists()
+
+
+def test_resumed_run_repeats_update_with_infra_episode(train, tmp_path, monkeypatch):
+    options = {"checkpoint_interval": 2, "filter_groups": False}
+    with monkeypatch.context() as patch, pytest.raises(Interrupt):
+        real_train, updates = grpo._train_on_batch, iter(range(2))
+
+        def interrupt_second(*args):
+            if next(updates):
+                raise Interrupt
+            return real_train(*args)
+
+        patch.setattr(grpo, "_train_on_batch", interrupt_second)
+        train(env_factory=lambda index: FakeEnv() if index else DeadEnv(), **options)
+    # The site works again, but the episodes of update 2 were sampled after update 1.
+    train(**options)
+    records = metric_writers.read_metrics(tmp_path / "metrics.jsonl")
+    assert [record["episodes/infra_errors"] for record in records] == [1, 0]
+
+
+def test_browser_counts_include_validation(train, tmp_path, monkeypatch):
+    pool_stats = SimpleNamespace(launches=0, crashes=0)
+
+    class CrashingValidation:
+        """Validation in which two browsers start and one of them crashes."""
+
+        def __init__(self, cfg, runtime, num_episodes):
+            runtime.pool.stats = lambda: SimpleNamespace(**vars(pool_stats))
+
+        def measure(self):
+            pool_stats.launches += 2
+            pool_stats.crashes += 1
+            return {}
+
+    monkeypatch.setattr(grpo, "Validation", CrashingValidation)
+    # The process that merges has the counts of another one too.
+    monkeypatch.setattr(distributed, "allgather", lambda value: [value, value])
+    train(eval_interval=1)
+    records = metric_writers.read_metrics(tmp_path / "metrics.jsonl")
+    assert [record["browser/launches"] for record in records] == [4, 4]
+    assert [record["browser/crashes"] for record in records] == [2, 2]
 
 
 def test_failed_start_does_not_occupy_workdir(train, tmp_path):

@@ -20,7 +20,7 @@ from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.train.batches import Batch, collect_batch
 from webagent_jax.train.resume import TaskStreamState, episode_file, episode_files
-from webagent_jax.types import AgentRequest, Completion
+from webagent_jax.types import AgentRequest, Completion, InfraError, Outcome
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock is a failure
 
@@ -38,6 +38,7 @@ class Learner:
 
     def __init__(self) -> None:
         self.update = 0
+        self.infra_keys: frozenset[tuple[int, int]] = frozenset()  # episodes that end as INFRA
         tokenizer = ChatTokenizer(policy.resolve_dir("webagent-tiny"))
         self._episode_config = EpisodeConfig(
             tokenizer, PromptFormat(TEMPLATES["compact"]), 1, 500, 60.0
@@ -61,6 +62,8 @@ class Learner:
         ]
 
     def complete(self, group_index: int, attempt: int) -> Completion:
+        if (group_index, attempt) in self.infra_keys:
+            raise InfraError("the site is down")
         ids = self._responses[1 if is_flat(group_index) else attempt]
         versions = np.full(len(ids), self.update, np.int32)
         return Completion(ids, np.zeros(len(ids), np.float32), versions, "stop")
@@ -83,15 +86,16 @@ class Run:
     learner: Learner
     folder: Path  # folder of the episode journal
     staleness: int
-    # Group indices and checkpoints by update.
+    # Group indices, rewards and checkpoints by update.
     batch_groups: list[set[int]] = field(default_factory=list)
+    batch_rewards: list[dict[tuple[int, int], float | None]] = field(default_factory=list)
     checkpoints: list[dict] = field(default_factory=list)
 
     def run_updates(
         self, monkeypatch, num_processes: int, start: int, stop: int, is_lost=lambda episode: False
     ):
         """Resume at update `start` on `num_processes` processes and run until update `stop`."""
-        del self.batch_groups[start:], self.checkpoints[start:]
+        del self.batch_groups[start:], self.batch_rewards[start:], self.checkpoints[start:]
         cfg = replace(
             CFG,
             max_staleness=self.staleness,
@@ -111,7 +115,7 @@ class Run:
                 files = episode_files(self.folder, first_update=start - self.staleness)
                 known_episodes = {
                     key: episode
-                    for key, episode in journal.load(files).items()
+                    for key, episode in journal.load(files, for_replay=not self.staleness).items()
                     if not is_lost(episode)
                 }
 
@@ -139,6 +143,9 @@ class Run:
                 self.batch_groups.append(
                     {episode.group for batch in batches for episode in batch.all_episodes}
                 )
+                self.batch_rewards.append(
+                    {(e.group, e.attempt): e.reward for b in batches for e in b.all_episodes}
+                )
                 process_states = [
                     TaskStreamState.to_checkpoint(update + 1, scheduler)["processes"][0]
                     for scheduler in schedulers
@@ -160,6 +167,9 @@ class Run:
             for group in batch.groups:
                 assert len(group.episodes) == CFG.group_size
             for episode in batch.all_episodes:
+                if not episode.turns:
+                    assert episode.outcome is Outcome.INFRA
+                    continue
                 version = min(turn.completion.policy_version.min() for turn in episode.turns)
                 assert episode.update <= version
                 assert update - version <= self.staleness
@@ -183,6 +193,23 @@ def learner():
     return Learner()
 
 
+@pytest.mark.parametrize("num_processes", PROCESS_COUNTS)
+def test_synchronous_run_repeats_batches_with_infra_episodes(
+    learner, tmp_path, monkeypatch, num_processes
+):
+    run = Run(learner, tmp_path, staleness=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "infra_keys", frozenset((n, n // 3 % 2) for n in range(0, 60, 3)))
+        run.run_updates(monkeypatch, num_processes, 0, 3)
+    first_rewards = run.batch_rewards[:]
+    assert all(None in rewards.values() for rewards in first_rewards)
+    # Killed before the first checkpoint; then the site works.
+    run.run_updates(monkeypatch, num_processes, 0, CFG.updates)
+    assert run.batch_rewards[:2] == first_rewards[:2]
+    assert not any(None in rewards.values() for rewards in run.batch_rewards[2:])
+    run.check_end()
+
+
 @pytest.mark.parametrize("staleness", [0, 1, 2, 3])
 @pytest.mark.parametrize("initial_count", PROCESS_COUNTS)
 def test_run_resumes_at_any_update_on_any_process_count(
@@ -199,7 +226,11 @@ def test_run_resumes_at_any_update_on_any_process_count(
         for path, content in files.items():
             path.write_bytes(content)
         resumed_run = Run(
-            learner, tmp_path, staleness, full_run.batch_groups[:], full_run.checkpoints[:]
+            learner,
+            tmp_path,
+            staleness,
+            full_run.batch_groups[:],
+            checkpoints=full_run.checkpoints[:],
         )
         # The run dies after the checkpoint or some updates later; half of its episodes are lost.
         kill_update = rng.randint(start, CFG.updates)

@@ -9,10 +9,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
+from tests.recording_progress import RecordingProgress
 from webagent_jax import distributed
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 from webagent_jax.suites.site import SiteSuite, SiteTask
-from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.train.validation import BestPolicy, Validation
 from webagent_jax.types import Episode, Outcome, Task
 
@@ -28,6 +29,14 @@ def make_params(value: float) -> dict[str, jnp.ndarray]:
     return {"embed": jnp.full((2, 3), value)}
 
 
+def add(
+    best: BestPolicy, update: int, success: float, progress: Progress | None = None, scored=1.0
+) -> None:
+    """Add an update whose params are its number."""
+    metrics = {"validation/success": success, "validation/scored_fraction": scored}
+    best.add(update, metrics, make_params(update), progress or NullProgress())
+
+
 def restore_value(best: BestPolicy) -> float:
     params = best.restore(make_params(0.0), NullProgress())
     assert params is not None
@@ -38,33 +47,45 @@ def test_best_policy_restores_first_of_highest_success(tmp_path: Path) -> None:
     best = BestPolicy(tmp_path / "best", None)
     assert best.restore(make_params(0.0), NullProgress()) is None
     for update, success in ((4, 0.25), (8, 0.5), (12, 0.5), (16, 0.25)):
-        best.add(update, success, make_params(update))
-    best.add(20, None, make_params(20))  # no episode had a reward
+        add(best, update, success)
+    best.add(20, {"loss": 0.1}, make_params(20), NullProgress())  # without validation
     assert best.record_for_checkpoint() == {"update": 8, "success": 0.5}
     assert restore_value(best) == 8
 
 
+def test_best_policy_ignores_validation_with_few_rewards(tmp_path: Path) -> None:
+    best, progress = BestPolicy(tmp_path / "best", None), RecordingProgress()
+    add(best, 4, 0.5, progress, scored=0.95)
+    add(best, 8, 0.75, progress, scored=60 / 64)
+    best.add(12, {"validation/scored_fraction": 0.0}, make_params(12), progress)
+    assert best.record_for_checkpoint() == {"update": 4, "success": 0.5}
+    assert [line.partition(" of the")[0] for line in progress.lines] == [
+        "update 8 cannot become the best policy: only 93.8%",
+        "update 12 cannot become the best policy: only 0.0%",
+    ]
+
+
 def test_best_policy_of_killed_run_is_that_of_its_checkpoint(tmp_path: Path) -> None:
     best = BestPolicy(tmp_path / "best", None)
-    best.add(4, 0.25, make_params(4))
-    best.add(8, 0.5, make_params(8))
+    add(best, 4, 0.25)
+    add(best, 8, 0.5)
     checkpoint = best.record_for_checkpoint()
     # Killed before another checkpoint.
-    best.add(12, 0.6, make_params(12))
-    best.add(14, 0.75, make_params(14))
+    add(best, 12, 0.6)
+    add(best, 14, 0.75)
     resumed = BestPolicy(tmp_path / "best", checkpoint)
     assert restore_value(resumed) == 8
     # Another outcome than before: live pages are not exactly reproducible.
-    resumed.add(12, 0.25, make_params(12))
+    add(resumed, 12, 0.25)
     assert restore_value(resumed) == 8
-    resumed.add(16, 0.75, make_params(16))
+    add(resumed, 16, 0.75)
     assert restore_value(resumed) == 16
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["16", "8"]
     # Two checkpoints exist, and a third is being written: their records remain.
     for update, success in ((20, 0.8), (24, 0.85), (28, 0.9)):
-        resumed.add(update, success, make_params(update))
+        add(resumed, update, success)
         resumed.record_for_checkpoint()
-    resumed.add(32, 0.95, make_params(32))
+    add(resumed, 32, 0.95)
     names = sorted(path.name for path in (tmp_path / "best").iterdir())
     assert names == ["20", "24", "28", "32"]
 
@@ -85,9 +106,15 @@ def test_config_rejects_validation_without_episodes(
 
 @pytest.mark.parametrize(
     ("rewards", "expected"),
-    [([1.0, 0.0, None, None], {"validation/success": 0.5}), ([None, None], {})],
+    [
+        (
+            [1.0, 0.0, None, None],
+            {"validation/success": 0.5, "validation/scored_fraction": 0.5},
+        ),
+        ([None, None], {"validation/scored_fraction": 0.0}),
+    ],
 )
-def test_validation_ignores_episodes_without_reward(rewards, expected, monkeypatch):
+def test_validation_success_is_that_of_episodes_with_reward(rewards, expected, monkeypatch):
     class Runtime:
         """Runtime whose episodes have these rewards."""
 

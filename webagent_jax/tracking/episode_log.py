@@ -88,14 +88,29 @@ class EpisodeJournal(Generic[Key]):
         with self._lock:
             append_episodes(self._folder / file, [episode])
 
-    def load(self, files: Iterable[str] = ("episodes.jsonl",)) -> dict[Key, types.Episode]:
+    def load(
+        self, files: Iterable[str] = ("episodes.jsonl",), *, for_replay: bool = False
+    ) -> dict[Key, types.Episode]:
         """Return the episodes of the files by key.
 
-        Episodes without a reward are omitted, since they run again. The latest episode of a key
-        replaces earlier ones.
+        The latest episode of a key replaces earlier ones. Episodes without a reward are omitted,
+        since they run again.
+
+        Args:
+            files: names of files in the folder.
+            for_replay: keep the episodes without a reward of updates before the newest one that has
+                episodes with a reward. These were sampled after training without the former, and
+                are on policy only if the replay trains without them too.
         """
-        episodes = (e for file in files for e in load_episodes(self._folder / file))
-        return {self._key(e): e for e in episodes if e.reward is not None}
+        episodes = [e for file in files for e in load_episodes(self._folder / file)]
+        newest = max((e.update for e in episodes if e.reward is not None), default=0)
+        # In one update, a reward is later than none, but may be in the file of another process.
+        episodes.sort(key=lambda e: (e.update, e.reward is not None))
+        return {
+            self._key(e): e
+            for e in episodes
+            if e.reward is not None or (for_replay and e.update < newest)
+        }
 
     def delete(self) -> None:
         """Delete the folder of the journal, when its episodes are stored elsewhere."""

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +52,17 @@ _EXECUTION_OPTIONS = (
     "suite.webarena.judge.json_schema",
     "suite.webarena.judge.url",
     "suite.webarena.replica_timeout",
+)
+
+# Those of them that must be equal in all processes, because they determine when processes call
+# each other, or the program that they run together.
+_COLLECTIVE_OPTIONS = (
+    "bc.checkpoint_interval",
+    "engine.tensor_parallel_size",
+    "grpo.checkpoint_interval",
+    "guard.",
+    "mesh.",
+    "policy.remat",
 )
 
 # Options that only training uses.
@@ -167,6 +178,24 @@ def check_same_run(workdir: Path, cfg: RunConfig, command: Command) -> None:
             f"{workdir} contains a run with {name}={old!r}, this one has {new!r}: "
             "choose another --workdir, or delete that one"
         )
+
+
+def check_collective_options(configs: Sequence[Mapping[str, Any]]) -> None:
+    """Check that the options with collective effects are equal in all processes.
+
+    Args:
+        configs: config of each process, as JSON values.
+
+    Raises:
+        ConfigError: two configs differ; the message names an option.
+    """
+    for process, config in enumerate(configs):
+        for name, first, other in _differences(configs[0], config):
+            if name.startswith(_COLLECTIVE_OPTIONS):
+                raise ConfigError(
+                    f"process {process} has {name}={other!r}, process 0 has {first!r}: set "
+                    "the same value for all processes"
+                )
 
 
 def _continue_with_updates(path: Path, cfg: RunConfig) -> None:

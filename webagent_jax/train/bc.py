@@ -98,7 +98,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
                 eval_stats, records = _evaluate(cfg, tokenizer, learner, validation, decisions)
                 log.append(update, records)
                 stats |= eval_stats
-                best.add(update, stats.get("validation/success"), learner.state.params)
+                best.add(update, stats, learner.state.params, progress)
             step_writer.write(update, pending, stats)
             progress.advance(tokens=int(np.count_nonzero(forest.rows.loss_weights)))
             if is_last or learner.needs_checkpoint(update, cfg.bc.checkpoint_interval):

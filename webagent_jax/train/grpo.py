@@ -112,18 +112,18 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             with _profile_update(cfg, workdir, update + 1), _engine_mode(cfg, runtime):
                 step_metrics = _train_on_batch(cfg, runtime, learner, batch)
                 runtime.update_policy(learner.snapshot())
-            # 3. Merge the metrics of rollouts; the sums of the loss already cover all processes.
             process_metrics |= timer.finish_update() | metrics.memory_metrics()
+            is_last = update + 1 == total
+            # 3. Validate. With max_staleness above 0, rollouts continue at the same time.
+            if validation and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
+                step_metrics |= validation.measure()
+                best.add(update + 1, step_metrics, learner.state.params, progress)
+                for name, count in timer.finish_validation().items():
+                    process_metrics[name] += count
+            # 4. Merge the metrics of rollouts; those of steps and validation cover all processes.
             record = (
                 metrics.merge_process_metrics(distributed.allgather(process_metrics)) | step_metrics
             )
-            is_last = update + 1 == total
-            # 4. Validate. With max_staleness above 0, rollouts continue at the same time.
-            if validation and (is_last or (update + 1) % cfg.grpo.eval_interval == 0):
-                record |= validation.measure()
-                best.add(update + 1, record.get("validation/success"), learner.state.params)
-                # Discarded: the time of the validation does not belong to the next update.
-                timer.finish_update()
             writer.write(update + 1, record)
             _check_first_prompts(cfg, batch, update + 1, record, progress)
             # All processes check the same values, so a guard stops all of them at the same update.
@@ -235,7 +235,10 @@ def _make_scheduler(
         backlog=stream.backlog,
         # Pending groups are at most max_staleness updates old, so older files are not needed.
         finished=journal.load(
-            episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness)
+            episode_files(workdir / "episodes", stream.update - cfg.grpo.max_staleness),
+            # Asynchronous updates are not repeated exactly anyway: their batches depend on timing,
+            # and earlier groups may be incomplete. The loss corrects for the policies of episodes.
+            for_replay=cfg.grpo.max_staleness == 0,
         ),
         max_staleness=cfg.grpo.max_staleness,
         timeout=cfg.rollout.group_timeout,

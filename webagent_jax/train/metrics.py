@@ -243,6 +243,14 @@ class UpdateTimer:
             "utilization/browser": browser_seconds / (wall * self._runtime.max_concurrent_episodes),
         }
 
+    def finish_validation(self) -> dict[str, float]:
+        """Return the browser counts since `finish_update`, and start the next update.
+
+        Times and tokens since then belong to no update.
+        """
+        values = self.finish_update().items()
+        return {name: count for name, count in values if name.startswith("browser/")}
+
 
 def _engine_metrics(stats: EngineStats) -> dict[str, float]:
     return {

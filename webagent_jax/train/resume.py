@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,11 +99,13 @@ def init_shared_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None
     """Initialize the workdir on one process, and check it on all; a collective call.
 
     Raises:
-        ConfigError: the workdir contains another run, or the first process has another config.
+        ConfigError: the workdir contains another run, or processes have different configs.
     """
     if distributed.process_index() == 0:
         run_metadata.init_workdir(workdir, cfg, command)
     distributed.barrier("workdir")
+    # On all processes, because one alone would leave the others waiting.
+    run_metadata.check_collective_options(distributed.allgather(dataclasses.asdict(cfg)))
     if distributed.process_index() > 0:
         try:
             run_metadata.check_same_run(workdir, cfg, command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from webagent_jax.tracking.progress import Progress
 from webagent_jax.types import PolicySnapshot, Task
 
 Json = dict[str, Any]
+
+# Below this fraction of the tasks, the success rate depends on which of them have a reward.
+_MIN_SCORED_FRACTION = 0.95
 
 
 class Validation:
@@ -68,13 +71,14 @@ class Validation:
             self._runtime.engine.sleep()
 
     def measure(self) -> dict[str, float]:
-        """Return the success rate over the episodes with a reward as a metric; a collective call.
+        """Return the success rate over the episodes with a reward as metrics; a collective call.
 
         Samples as in evaluation, from the policy of the engine, which must be awake. Each process
         runs its share of the tasks, and all return the same rate.
 
         Returns:
-            "validation/success" in [0, 1]; no metric if no episode has a reward.
+            "validation/success" in [0, 1], unless no episode has a reward, and
+            "validation/scored_fraction", the fraction of the tasks whose episode has one.
         """
         share = slice(distributed.process_index(), None, distributed.process_count())
         episodes = self._runtime.run(
@@ -82,7 +86,8 @@ class Validation:
         )
         rewards = [e.reward for e in episodes if e.reward is not None]
         total, count = np.sum(distributed.allgather((sum(rewards), len(rewards))), axis=0)
-        return {"validation/success": float(total / count)} if count else {}
+        scored_fraction = {"validation/scored_fraction": float(count / len(self._tasks))}
+        return ({"validation/success": float(total / count)} if count else {}) | scored_fraction
 
     def _job(self, number: int, task: Task) -> Job:
         return Job(
@@ -115,15 +120,31 @@ class BestPolicy:
         self._checkpointed = [*self._checkpointed[-2:], self._record]
         return self._record
 
-    def add(self, update: int, success: float | None, params: policy.Params) -> None:
+    def add(
+        self, update: int, metrics: Mapping[str, float], params: policy.Params, progress: Progress
+    ) -> None:
         """Save the params if their success rate is the highest; a collective call.
+
+        A validation in which many tasks have no reward is ignored, because its rate is not
+        comparable with the others.
 
         Args:
             update: number of completed updates.
-            success: validation success in [0, 1]; None if it could not be measured.
+            metrics: metrics of the update, with those of `Validation.measure` if it was called.
             params: params of the update.
+            progress: receives a log message if the validation is ignored.
         """
-        if success is None or (self._record and success <= self._record["success"]):
+        scored_fraction = metrics.get("validation/scored_fraction")
+        if scored_fraction is None:
+            return
+        if scored_fraction < _MIN_SCORED_FRACTION:
+            progress.log(
+                f"update {update} cannot become the best policy: only {scored_fraction:.1%} of the "
+                f"validation tasks have a reward, less than {_MIN_SCORED_FRACTION:.0%}"
+            )
+            return
+        success = metrics["validation/success"]
+        if self._record and success <= self._record["success"]:
             return
         self._record = {"update": update, "success": success}
         weights.save_params(self._directory / str(update), params)
