@@ -10,7 +10,7 @@ FROM python:3.11.13-slim-bookworm
 # The list of packages is not kept, and versions are those of the image's Debian release.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends chromium git make \
+    && apt-get install --yes --no-install-recommends chromium git make tini \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /webagent_jax
@@ -29,5 +29,7 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
 RUN useradd --uid 1000 --create-home agent && mkdir -p runs .auth && chown agent runs .auth
 USER 1000
 
-ENTRYPOINT ["webagent"]
+# tini reaps the processes of Chromium and passes signals on. Python as process 1 would do neither:
+# SIGTERM would not end an evaluation.
+ENTRYPOINT ["tini", "--", "webagent"]
 CMD ["doctor", "--config=quickstart", "--workdir=runs/doctor"]

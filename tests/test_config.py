@@ -36,6 +36,10 @@ def test_unknown_option_error_lists_valid_options():
         ({"bc": {"checkpoint_interval": 0}}, "checkpoint_interval must be at least 1"),
         ({"seed": -1}, "seed must not be negative"),
         ({"suite": {"train_seeds_per_task": 0}}, "train_seeds_per_task must be at least 1"),
+        (
+            {"suite": {"arena": {"num_generated_tasks": -1}}},
+            "suite.arena.num_generated_tasks must be at least 1",
+        ),
         ({"bc": {"batch_episodes": 0}}, "batch_episodes must be at least 1"),
         ({"bc": {"epochs": 0}}, "bc.epochs and .* must be at least 1"),
         ({"bc": {"demos_per_task": -1}}, "demos_per_task, .* must be at least 1"),

@@ -21,8 +21,21 @@ def test_image_contains_no_secrets():
     assert ".auth/" in secrets
     ignored = (root / ".dockerignore").read_text().split()
     assert [name for name in secrets if name.strip("/") not in ignored] == []
+    # Nor the weights that the recipes download into the checkout.
+    downloads = Path(webagent_r1.get_config("zero").policy.path).parts[0]
+    assert downloads in ignored and f"/{downloads}/" in (root / ".gitignore").read_text().split()
     # The recipes read task files from the image.
     assert "tasks" in (LAUNCH / "gke" / "xpk.sh").read_text() and "tasks" not in ignored
+
+
+def test_containers_run_tini_as_first_process():
+    """Python as process 1 does not reap processes of Chromium and ignores SIGTERM."""
+    image = (LAUNCH.parent / "Dockerfile").read_text()
+    assert re.search(r"apt-get install .* tini ", image)
+    assert 'ENTRYPOINT ["tini", "--", "webagent"]' in image
+    # `command` replaces the entry point of the image.
+    job = (LAUNCH / "gke" / "jobset.yaml").read_text().partition("command:")[2]
+    assert re.findall(r"^ +- (\S+)", job, re.MULTILINE)[:3] == ["tini", "--", "env"]
 
 
 def read_number(pattern: str, text: str) -> int:
@@ -79,10 +92,21 @@ for option; do [[ $option == --command=* ]] && command=${option#--command=}; don
 for index in 0 1; do JOB_COMPLETION_INDEX=$index bash -c "$command"; done
 """
 FAKE_PYTHON = '#!/bin/bash\necho "$SHOPPING $GITLAB $XLA_PYTHON_CLIENT_MEM_FRACTION $1"\n'
+SITES = re.compile(r"^SITES='.*?'$", re.DOTALL | re.MULTILINE)
 
 
-def run_job(folder: Path, script: str) -> list[list[str]]:
-    """Return what the Python interpreter of each of two processes receives."""
+def run_job(folder: Path, script: str, sites: str | None = None) -> list[list[str]]:
+    """Return what the Python interpreter of each of two processes receives.
+
+    Args:
+        folder: working directory.
+        script: script in launch/.
+        sites: assignment that replaces that of SITES in the script; None keeps it.
+    """
+    text = (LAUNCH / script).read_text()
+    assert len(SITES.findall(text)) == 1
+    job = folder / "job"
+    job.write_text(text if sites is None else SITES.sub(sites, text))
     programs = {"srun": FAKE_SRUN, "xpk": FAKE_XPK, "python": FAKE_PYTHON}
     for name, text in programs.items():
         (folder / name).write_text(text)
@@ -90,7 +114,7 @@ def run_job(folder: Path, script: str) -> list[list[str]]:
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "python").symlink_to(folder / "python")
     result = subprocess.run(
-        ["bash", LAUNCH / script],
+        ["bash", job],
         cwd=folder,
         env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_CPUS_PER_TASK": "8"},
         capture_output=True,
@@ -112,6 +136,18 @@ def test_processes_of_job_have_different_sites(tmp_path: Path, script: str) -> N
         assert program == "launch/train_grpo.py"
     if script.startswith("slurm"):
         assert [process[2] for process in processes] == ["0.95", "0.95"]
+
+
+@pytest.mark.parametrize("sites", ["", "SITES=''"])
+def test_slurm_job_runs_without_sites(tmp_path: Path, sites: str) -> None:
+    """`export` without names would print the environment, which may contain keys, into the log."""
+    assert run_job(tmp_path, "slurm/train.sbatch", sites) == [["0.95", "launch/train_grpo.py"]] * 2
+
+
+def test_slurm_job_accepts_several_addresses_of_a_site(tmp_path: Path) -> None:
+    sites = "SITES='SHOPPING=\"http://a$SLURM_PROCID http://b\"'"
+    processes = run_job(tmp_path, "slurm/train.sbatch", sites)
+    assert [process[:2] for process in processes] == [[f"http://a{i}", "http://b"] for i in (0, 1)]
 
 
 def test_processes_of_jobset_have_different_sites() -> None:

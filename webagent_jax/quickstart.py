@@ -15,6 +15,7 @@ from webagent_jax.policy.loading import require_local_policy, with_policy_path
 from webagent_jax.report import comparison, html
 from webagent_jax.tracking import atomic_files, run_metadata, statistics
 from webagent_jax.tracking.progress import Progress
+from webagent_jax.tracking.workdir_lock import hold_lock
 from webagent_jax.train import bc
 from webagent_jax.train.grpo import check_sampling, train_grpo
 from webagent_jax.types import Outcome
@@ -34,18 +35,15 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
     progress.plan(_expected_work(cfg))
     seconds: dict[str, float] = {}
 
-    def run_phase(name: str, work: Callable[[], object]) -> None:
-        seconds[name] = _run_phase(workdir / "phases" / f"{name}.json", work)
+    def run_phase(name: str, folder: Path, work: Callable[[Path], object]) -> None:
+        seconds[name] = _run_phase(workdir / "phases" / f"{name}.json", folder, work)
         # After every phase, so an unfinished run has a report.
         _write(workdir, seconds)
 
-    def evaluation(stage: str, path: str) -> Callable[[], bool]:
-        def run_evaluation() -> bool:
+    def evaluation(path: str) -> Callable[[Path], bool]:
+        def run_evaluation(folder: Path) -> bool:
             report = evaluate(
-                with_policy_path(cfg, path),
-                workdir / "eval" / stage,
-                progress,
-                name=f"evaluate {stage}",
+                with_policy_path(cfg, path), folder, progress, name=f"evaluate {folder.name}"
             )
             # The next call retries the episodes without a reward.
             return not report.by_outcome.get(str(Outcome.INFRA))
@@ -54,13 +52,15 @@ def quickstart(cfg: RunConfig, workdir: Path, progress: Progress) -> Json:
 
     bc_policy = str(workdir / "bc" / "policy")
     grpo_policy = str(workdir / "grpo" / "policy")
-    run_phase("eval_base", evaluation("base", cfg.policy.path))
-    run_phase("bc", lambda: bc.train_bc(cfg, workdir / "bc", progress))
-    run_phase("eval_bc", evaluation("bc", bc_policy))
+    run_phase("eval_base", workdir / "eval" / "base", evaluation(cfg.policy.path))
+    run_phase("bc", workdir / "bc", lambda folder: bc.train_bc(cfg, folder, progress))
+    run_phase("eval_bc", workdir / "eval" / "bc", evaluation(bc_policy))
     run_phase(
-        "grpo", lambda: train_grpo(with_policy_path(cfg, bc_policy), workdir / "grpo", progress)
+        "grpo",
+        workdir / "grpo",
+        lambda folder: train_grpo(with_policy_path(cfg, bc_policy), folder, progress),
     )
-    run_phase("eval_grpo", evaluation("grpo", grpo_policy))
+    run_phase("eval_grpo", workdir / "eval" / "grpo", evaluation(grpo_policy))
     return _write(workdir, seconds)
 
 
@@ -98,26 +98,32 @@ def _expected_work(cfg: RunConfig) -> dict[str, float]:
     }
 
 
-def _run_phase(record_file: Path, work: Callable[[], object]) -> float:
+def _run_phase(record_file: Path, folder: Path, work: Callable[[Path], object]) -> float:
     """Run a phase unless its record says that it is complete, and return its seconds.
 
     An interrupted phase runs again and resumes by itself; its seconds are those of all calls.
 
     Args:
         record_file: record of the phase.
-        work: runs the phase; returns False if it is not complete, although it ended.
+        folder: workdir of the phase, whose lock is held during the phase.
+        work: runs the phase in the folder; returns False if it is not complete, although it ended.
+
+    Raises:
+        ConfigError: another process writes to the folder.
     """
     record: Json = {"seconds": 0.0, "is_complete": False}
     if record_file.exists():
         # Records of earlier versions exist for complete phases only.
         record = {"is_complete": True} | atomic_files.read_json(record_file)
     if not record["is_complete"]:
-        previous, start = record["seconds"], time.monotonic()
-        try:
-            record["is_complete"] = work() is not False
-        finally:
-            record["seconds"] = previous + time.monotonic() - start
-            atomic_files.write_json(record_file, record)
+        # Other commands with this workdir check its lock, not that of the quickstart.
+        with hold_lock(folder):
+            previous, start = record["seconds"], time.monotonic()
+            try:
+                record["is_complete"] = work(folder) is not False
+            finally:
+                record["seconds"] = previous + time.monotonic() - start
+                atomic_files.write_json(record_file, record)
     return float(record["seconds"])
 
 

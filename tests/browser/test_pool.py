@@ -357,34 +357,94 @@ def test_session_rejects_invalid_origins_before_launch() -> None:
                 pool.session(origins=[origin])
 
 
-def test_find_executable_prefers_environment_variable(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    shell = tmp_path / "chromium-headless-shell"
-    shell.write_text("")
-    shell.chmod(0o755)
-    (tmp_path / "google-chrome").write_text("")
-    (tmp_path / "google-chrome").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("PLAYWRIGHT_BROWSERS_PATH", raising=False)
+WORKING, BROKEN = "#!/bin/sh\n", "#!/bin/sh\nexit 1\n"
+
+
+def add_program(path: Path, script: str = WORKING) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the only folder with programs, which has none; Playwright has downloaded nothing."""
+    for name in ("PATH", "HOME", "PLAYWRIGHT_BROWSERS_PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
-    assert chromium.find_executable() == str(shell)
-    monkeypatch.setenv("WEBAGENT_CHROMIUM", str(tmp_path / "google-chrome"))
-    assert chromium.find_executable() == str(tmp_path / "google-chrome")
+    monkeypatch.setattr(chromium, "_MAC_APPS", ())
+    return tmp_path
+
+
+def test_find_executable_prefers_setting_then_environment_variable(
+    monkeypatch: pytest.MonkeyPatch, empty_machine: Path
+) -> None:
+    shell = add_program(empty_machine / "chromium-headless-shell")
+    chrome = add_program(empty_machine / "google-chrome")
+    other = add_program(empty_machine / "other")
+    assert chromium.find_executable() == shell
+    assert chromium.find_executable(headless=False) == chrome
+    # A name becomes a path, which Playwright needs.
+    for value in (chrome, "google-chrome"):
+        monkeypatch.setenv("WEBAGENT_CHROMIUM", value)
+        assert chromium.find_executable() == chrome
+        assert chromium.find_executable("other") == chromium.find_executable(other) == other
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/such")
     with pytest.raises(ChromiumMissing, match="unset WEBAGENT_CHROMIUM"):
         chromium.find_executable()
 
 
-def test_missing_chromium_error_names_install_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_wrong_executable_path_raises_error_at_start() -> None:
+    with pytest.raises(ChromiumMissing, match="executable_path=/no/such is not a program; set"):
+        BrowserPool(BrowserConfig(executable_path="/no/such"))
+
+
+def test_remote_browser_accepts_path_of_other_machine() -> None:
+    config = BrowserConfig(executable_path="/no/such", ws_endpoints=("ws://127.0.0.1:1/s",))
+    BrowserPool(config).close()
+
+
+def test_chromium_that_does_not_start_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, empty_machine: Path
 ) -> None:
-    for name, value in (("PATH", str(tmp_path)), ("HOME", str(tmp_path))):
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
-    monkeypatch.setattr(chromium, "_MAC_APPS", ())
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    stub = add_program(empty_machine / "chromium-browser", BROKEN)
+    commands = []
+    downloaded = empty_machine / "chromium_headless_shell-1" / "linux" / "headless_shell"
+
+    def install(command: list[str]) -> bool:
+        commands.append(command)
+        add_program(downloaded)
+        return True
+
+    monkeypatch.setattr(chromium, "_run", install)
+    # Without an alternative, the launch reports why it does not start.
+    assert chromium.find_executable() == stub
+    assert chromium.ensure_installed() == str(downloaded)
+    assert chromium.find_executable() == str(downloaded)
+    assert chromium.ensure_installed() == str(downloaded) and len(commands) == 1
+    downloaded.write_text(BROKEN)
+    assert chromium.find_executable() == stub
+
+
+def test_single_chromium_is_not_started_to_find_it(empty_machine: Path) -> None:
+    script = f"#!/bin/sh\necho started > {empty_machine}/log\n"
+    path = add_program(empty_machine / "chromium", script)
+    assert chromium.find_executable() == path
+    assert not (empty_machine / "log").exists()
+    assert chromium.ensure_installed() == path
+    assert (empty_machine / "log").exists()
+
+
+def test_find_executable_finds_download_of_playwright_on_macos(empty_machine: Path) -> None:
+    app = empty_machine / "chromium-1" / "chrome-mac-arm64" / "Google Chrome for Testing.app"
+    path = add_program(app / "Contents" / "MacOS" / "Google Chrome for Testing")
+    assert chromium.find_executable(headless=False) == path
+
+
+def test_missing_chromium_error_names_install_command(
+    monkeypatch: pytest.MonkeyPatch, empty_machine: Path
+) -> None:
     commands = []
     monkeypatch.setattr(chromium, "_run", commands.append)  # each command fails
     with pytest.raises(ChromiumMissing, match="playwright install --only-shell chromium\n"):

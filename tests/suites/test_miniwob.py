@@ -138,6 +138,15 @@ def test_tasks_cycle_through_names(suite: MiniWob) -> None:
         tasks[len(tasks)]
 
 
+def test_repeated_name_counts_once() -> None:
+    names = ("login-user", "click-test", "login-user")
+    with BrowserPool(BrowserConfig()) as pool:
+        repeated_suite = MiniWob(pool, names)
+        assert repeated_suite.task_names("test") == ("login-user", "click-test")
+        repeated_suite.close()
+    assert [task.sites for task in first_tasks(names, "test")] == [("login-user",), ("click-test",)]
+
+
 def test_unknown_task_error_suggests_similar_names(suite: MiniWob) -> None:
     with pytest.raises(ConfigError, match="login-user"):
         suite.task("login-usr", "train", 0)

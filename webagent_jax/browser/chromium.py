@@ -26,6 +26,7 @@ _MAC_APPS = (
 )
 _PACKAGE = "chromium-headless-shell"
 _INSTALL_TIMEOUT = 600.0  # seconds per command
+_VERSION_TIMEOUT = 20.0  # seconds
 
 # Chromium applies only the last --disable-features, so the list repeats those of Playwright.
 _DISABLED_FEATURES = (
@@ -74,22 +75,33 @@ class ChromiumMissing(RuntimeError):
     """No Chromium on this machine; the message contains the command that fixes it."""
 
 
-def find_executable(*, headless: bool = True) -> str:
+def find_executable(configured: str = "", *, headless: bool = True) -> str:
     """Return the path of the Chromium to use.
 
-    $WEBAGENT_CHROMIUM has priority, then the headless shell, Chromium and Chrome on the PATH, then
-    the Chromium that Playwright downloaded.
+    `configured` has priority, then $WEBAGENT_CHROMIUM, then the headless shell, Chromium and Chrome
+    on the PATH, then the Chromium that Playwright downloaded. Of several without a setting, the
+    first that starts is used.
 
     Args:
+        configured: value of `browser.executable_path`; may be empty.
         headless: whether the headless shell, which has no window, may be used.
 
     Raises:
-        ChromiumMissing: none of them exists.
+        ChromiumMissing: none of them exists, or that of a setting does not exist.
     """
+    # A setting that is wrong is an error, so that no other Chromium runs unnoticed.
+    if configured:
+        path = shutil.which(configured)
+        if path is None:
+            raise ChromiumMissing(
+                f"browser.executable_path={configured} is not a program; "
+                "set --config.browser.executable_path to a Chromium, or leave the option empty"
+            )
+        return path
     env_path = os.environ.get("WEBAGENT_CHROMIUM")
     if env_path:
-        # A variable that is set but wrong is an error, so that no other Chromium runs unnoticed.
-        if not shutil.which(env_path):
+        path = shutil.which(env_path)
+        if path is None:
             raise ChromiumMissing(
                 f"WEBAGENT_CHROMIUM={env_path} is not a program; "
                 "fix it with: unset WEBAGENT_CHROMIUM"
@@ -98,16 +110,19 @@ def find_executable(*, headless: bool = True) -> str:
             raise ChromiumMissing(
                 f"WEBAGENT_CHROMIUM={env_path} opens no window; set it to a full Chromium"
             )
-        return env_path
-    path = next((path for path in _candidates() if headless or "headless" not in path), None)
-    if path is None:
+        return path
+    paths = [path for path in _candidates() if headless or "headless" not in path]
+    if not paths:
         shell_option = "--only-shell " if headless else ""
         raise ChromiumMissing(
             f"Chromium is not installed{'' if headless else ' in the version with windows'}; "
             f"install it with: {sys.executable} -m playwright install {shell_option}chromium\n"
             "With --with-deps, and as root, the command also installs the libraries that it needs."
         )
-    return path
+    # The check takes a process. A single path has no alternative, and its launch reports the fault.
+    if len(paths) == 1:
+        return paths[0]
+    return next(filter(_starts, paths), paths[0])
 
 
 def _candidates() -> Iterator[str]:
@@ -121,13 +136,30 @@ def _candidates() -> Iterator[str]:
         "chromium_headless_shell-*/*/chrome-headless-shell",
         "chromium-*/chrome-linux*/chrome",
         "chromium-*/chrome-mac*/Chromium.app/Contents/MacOS/Chromium",
+        "chromium-*/chrome-mac*/Google Chrome for Testing.app/Contents/MacOS/"
+        "Google Chrome for Testing",
     ):
         # The folder names end in revision numbers; descending order prefers the newest.
         yield from map(str, sorted(root.glob(pattern), reverse=True))
 
 
+def _starts(path: str) -> bool:
+    """Return whether a Chromium starts; without its libraries, or as a stub of snap, it fails."""
+    try:
+        result = subprocess.run(
+            [path, "--version"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_VERSION_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return result.returncode == 0
+
+
 def ensure_installed() -> str:
-    """Return `find_executable()`, after installing a headless shell if necessary.
+    """Return the path of a Chromium that starts, after installing a headless shell if necessary.
 
     Debian's package comes first. Playwright downloads the shell for other distributions and without
     root, then without the libraries that it needs.
@@ -135,12 +167,12 @@ def ensure_installed() -> str:
     Raises:
         ChromiumMissing: there is no Chromium, and neither can be installed.
     """
-    try:
+    # With the variable set, an installed package would not be used.
+    if os.environ.get("WEBAGENT_CHROMIUM"):
         return find_executable()
-    except ChromiumMissing:
-        # With the variable set, an installed package would not be used.
-        if os.environ.get("WEBAGENT_CHROMIUM"):
-            raise
+    path = next(filter(_starts, _candidates()), None)
+    if path is not None:
+        return path
     apt_get = _apt_get()
     if not (
         apt_get

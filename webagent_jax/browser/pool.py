@@ -43,16 +43,16 @@ class BrowserPool:
             headless: whether the processes on this machine run without windows.
 
         Raises:
-            chromium.ChromiumMissing: there is no Chromium.
+            chromium.ChromiumMissing: there is no Chromium, or none at `config.executable_path`.
         """
         self._config = config
-        path = executable or config.executable_path
         sandbox = config.chromium_sandbox
         launchers: list[BrowserLauncher] = [
-            RemoteLauncher(endpoint, path, sandbox=sandbox) for endpoint in config.ws_endpoints
+            RemoteLauncher(endpoint, executable or config.executable_path, sandbox=sandbox)
+            for endpoint in config.ws_endpoints
         ] or [
             LocalLauncher(
-                path or chromium.find_executable(headless=headless),
+                executable or chromium.find_executable(config.executable_path, headless=headless),
                 sandbox=sandbox,
                 headless=headless,
             )

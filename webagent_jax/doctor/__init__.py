@@ -26,6 +26,7 @@ __all__ = ["CHECKS", "CheckResult", "CheckStatus", "all_passed", "run_checks", "
 CHECKS = ("machine", "browser", "sites", "weights", "devices", "endpoints")
 """Names of the checks: modules of this package, each with a function `check(cfg, workdir)`."""
 
+_DEVICE_CHECK = "devices"  # the only check that computes on the devices
 _TIMEOUT = 120.0  # seconds per check
 _MAX_STDERR_CHARS = 300
 
@@ -73,6 +74,11 @@ def _run_in_subprocess(
     name: str, cfg: RunConfig, workdir: Path, timeout: float
 ) -> list[CheckResult]:
     """Return the results that the check reports before it exits or times out."""
+    # Another run may be using the memory of the GPU.
+    env = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    if name != _DEVICE_CHECK:
+        # Only one process at a time can use a TPU.
+        env["JAX_PLATFORMS"] = "cpu"
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         try:
             code = subprocess.run(
@@ -83,8 +89,7 @@ def _run_in_subprocess(
                 stderr=stderr,
                 text=True,
                 timeout=timeout,
-                # Another run may be using the memory of the GPU.
-                env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+                env=env,
                 check=False,
             ).returncode
             problem = f"the check exited with {_format_exit_code(code)}" if code else ""

@@ -43,16 +43,9 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
             yield _check_remote(replace(config, ws_endpoints=(endpoint,)), endpoint)
         return
     try:
-        path = config.executable_path or chromium.find_executable()
+        path = chromium.find_executable(config.executable_path)
     except ChromiumMissing as error:
         yield from_error("browser", error)
-        return
-    if not shutil.which(path):
-        yield failure(
-            "browser",
-            f"browser.executable_path={path} is not a program",
-            "set --config.browser.executable_path to a Chromium, or leave the option empty",
-        )
         return
     if config.chromium_sandbox and os.geteuid() == 0:
         yield failure(
@@ -91,7 +84,7 @@ def _check_local(cfg: RunConfig, config: BrowserConfig, path: str) -> Iterator[C
             first = open_page()
             text = first.observe().text
         except InfraError as error:
-            yield failure("browser", _error_summary(error), _INSTALL)
+            yield failure("browser", _error_summary(error), _install_fix(config, path))
             return
         seconds = time.monotonic() - start
         # A Chromium that starts may still lack features that the scripts need.
@@ -138,6 +131,17 @@ def _check_memory(cfg: RunConfig, mib_per_browser: float, mib_per_context: float
             "browser memory", description, "lower --config.rollout.max_concurrent_episodes"
         )
     return ok("browser memory", description)
+
+
+def _install_fix(config: BrowserConfig, path: str) -> str:
+    """Return the fix of a Chromium that does not start."""
+    if config.executable_path or shutil.which(Path(path).name) != path:
+        return _INSTALL
+    # Programs on the PATH have priority over the download of Playwright.
+    return (
+        f"{_INSTALL}; if {path} on the PATH is still used, set WEBAGENT_CHROMIUM to the path of "
+        "the new one"
+    )
 
 
 def _error_summary(error: InfraError) -> str:

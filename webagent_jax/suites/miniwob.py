@@ -313,7 +313,9 @@ def _resolve_names(names: Sequence[str], available: tuple[str, ...]) -> tuple[st
     for name in names:
         if name not in available:
             raise ConfigError(f"no MiniWoB++ task {name!r}; {did_you_mean(name, available)}")
-    return tuple(names) or tuple(name for name in available if name not in _UNREWARDED_TASKS)
+    # A name that occurs twice would count its tasks twice.
+    unique_names = tuple(dict.fromkeys(names))
+    return unique_names or tuple(name for name in available if name not in _UNREWARDED_TASKS)
 
 
 def _html_folder() -> Path:
