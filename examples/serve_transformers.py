@@ -39,7 +39,9 @@ class ChatModel:
             add_generation_prompt=True,
             return_tensors="pt",
             return_dict=True,
-            enable_thinking=False,  # as in training; for Qwen3
+            # As in training.
+            enable_thinking=False,  # for Qwen3
+            date_string="26 Jul 2024",  # for Llama 3.2, whose template writes the date
         )
         temperature = float(request.get("temperature", 1.0))
         # generation_config.json of an instruction-tuned model may set a penalty.

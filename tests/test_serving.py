@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from configs import quickstart
+from tests.agent.families import FAMILIES, write_tokenizer
 from tests.devices import find_free_port
 from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.config import EndpointConfig, PolicyConfig
 from webagent_jax.inference import Engine
 from webagent_jax.train import export
-from webagent_jax.types import Observation
+from webagent_jax.types import Message, Observation
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 PAGES = (
@@ -66,10 +67,26 @@ def test_policy_of_run_has_only_token_ids_in_generation_config(tmp_path):
     assert json.loads((destination / "generation_config.json").read_text()) == ids
     assert "eos_token_id" in ids
     assert ChatTokenizer(destination).stop_ids == ChatTokenizer(base).stop_ids
-    # Not every base has the file.
-    (base / "generation_config.json").unlink()
-    export.copy_text_files(run, destination)
-    assert not (destination / "generation_config.json").exists()
+
+
+@pytest.mark.parametrize("options", [None, {}, {"eos_token_id": 0, "bos_token_id": 0}])
+def test_policy_of_base_model_has_stop_ids_of_template(tmp_path, options):
+    """generation_config.json of a base model does not contain the end of a response."""
+    base, destination = tmp_path / "base", tmp_path / "policy"
+    family = dataclasses.replace(FAMILIES["qwen2.5"], eos="<|endoftext|>")
+    write_tokenizer(family, base, PAGES)
+    shutil.copy(policy.resolve_dir("webagent-tiny") / "config.json", base)
+    if options is not None:
+        (base / "generation_config.json").write_text(json.dumps(options))
+    destination.mkdir()
+    export.copy_text_files(
+        dataclasses.replace(SMOKE, policy=PolicyConfig(path=str(base))), destination
+    )
+    stop_ids = ChatTokenizer(base).stop_ids
+    assert len(stop_ids) >= 2
+    exported_options = json.loads((destination / "generation_config.json").read_text())
+    assert exported_options == (options or {}) | {"eos_token_id": list(stop_ids)}
+    assert ChatTokenizer(destination).stop_ids == stop_ids
 
 
 def test_transformers_generates_same_text(exported):
@@ -109,6 +126,23 @@ def test_transformers_generates_same_text(exported):
         ids = output[0, prompt["input_ids"].shape[1] :]
         assert reference_tokenizer.decode(ids, skip_special_tokens=True) == text
     assert len(set(texts)) > 1
+
+
+def test_example_server_has_the_date_of_training(exported):
+    """The template of Llama 3.2 writes the current date unless it receives one."""
+    from examples.serve_transformers import ChatModel
+
+    file = exported / "chat_template.jinja"
+    file.write_text(
+        "{%- if not date_string is defined %}"
+        "{%- set date_string = strftime_now('%A %B %d %Y %H %M %S %j') %}{%- endif %}"
+        "{{- date_string }}" + file.read_text()
+    )
+    # The template of this project's prompts writes the date in the format of Llama 3.2.
+    prompt_ids = ChatTokenizer(exported).prompt_ids([Message("user", "x")])
+    request = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "temperature": 0}
+    usage = ChatModel(str(exported)).complete(request)["usage"]
+    assert usage["prompt_tokens"] == len(prompt_ids)
 
 
 @pytest.fixture

@@ -41,6 +41,14 @@ _QWEN3 = (
     "{% if enable_thinking is defined and enable_thinking is false %}"
     "{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
 )
+# Writes no token around the system message; removes thoughts of earlier responses.
+_DEEPSEEK_DISTILL = (
+    "{{ bos_token }}{% for m in messages %}{% set text = m['content'] %}"
+    "{% if m['role'] == 'system' %}{{ text }}"
+    "{% elif m['role'] == 'user' %}{{ '<｜User｜>' + text }}"
+    "{% else %}{{ '<｜Assistant｜>' + text.split('</think>')[-1] + eos_token }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"
+)
 _LLAMA_MESSAGE = (
     "{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim"
     " + '<|eot_id|>' }}"
@@ -63,6 +71,7 @@ class Family:
     control: tuple[str, ...]
     template: str
     words: tuple[str, ...] = ()  # added tokens other than control tokens
+    roles: tuple[str, ...] = ()  # control tokens without the flag `special`
     digits: str = ""  # digits in the pre-tokenizer pattern; empty: GPT-2 pattern, single digits
     nfc: bool = False
     ignore_merges: bool = False
@@ -120,6 +129,20 @@ FAMILIES = {
     ),
 }
 
+DEEPSEEK_DISTILL = Family(
+    eos="<｜end▁of▁sentence｜>",
+    bos="<｜begin▁of▁sentence｜>",
+    control=("<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>"),
+    roles=("<｜User｜>", "<｜Assistant｜>"),
+    template=_DEEPSEEK_DISTILL,
+    words=(
+        *("<|EOT|>", "<think>", "</think>"),
+        *(f"<｜fim▁{part}｜>" for part in ("hole", "begin", "end")),
+        *(f"<｜tool▁{part}｜>" for part in ("calls▁begin", "calls▁end", "sep")),
+    ),
+    digits=r"\p{N}",
+    nfc=True,
+)
 QWEN3 = replace(FAMILIES["qwen2.5"], template=_QWEN3)
 
 
@@ -146,7 +169,9 @@ def write_tokenizer(family: Family, directory: Path, texts: Iterable[str]) -> No
     tokenizer.add_special_tokens(
         [AddedToken(token, normalized=False, special=True) for token in family.control]
     )
-    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in family.words])
+    tokenizer.add_tokens(
+        [AddedToken(word, normalized=False) for word in (*family.roles, *family.words)]
+    )
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {

@@ -13,7 +13,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from tests.agent.families import FAMILIES, write_tokenizer
+from tests.agent.families import DEEPSEEK_DISTILL, FAMILIES, write_tokenizer
 from webagent_jax import policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.agent import tokenizer as tokenizer_module
@@ -22,6 +22,7 @@ from webagent_jax.inference.slot_control import MAX_STOP_IDS
 from webagent_jax.types import Action, ActionKind, Completion, Message, Observation, Turn
 
 TINY = "webagent-tiny"
+TEST_FAMILIES = FAMILIES | {"deepseek-distill": DEEPSEEK_DISTILL}
 PAGES = [
     path.read_text()
     for path in sorted((Path(__file__).parents[1] / "browser" / "pages").glob("*.txt"))
@@ -52,12 +53,12 @@ def date_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_date(monkeypatch, 2024, 7, 26)
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, TINY])
+@pytest.fixture(scope="module", params=[*TEST_FAMILIES, TINY])
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == TINY:
         return policy.resolve_dir(TINY)
     path = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(FAMILIES[request.param], path, PAGES)
+    write_tokenizer(TEST_FAMILIES[request.param], path, PAGES)
     return path
 
 
@@ -75,7 +76,11 @@ def hf_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="module")
 def control_ids(directory: Path) -> dict[str, int]:
     file = json.loads((directory / "tokenizer.json").read_text())
-    return {token["content"]: token["id"] for token in file["added_tokens"] if token["special"]}
+    return {
+        token["content"]: token["id"]
+        for token in file["added_tokens"]
+        if token["special"] or token["content"] in DEEPSEEK_DISTILL.roles
+    }
 
 
 def make_turn(response: str, page: str, error: str | None, ids: Sequence[int]) -> Turn:
@@ -91,7 +96,7 @@ def render(hf_tokenizer: PreTrainedTokenizerFast, chat: Sequence[Message]) -> st
 
 
 def test_control_token_counts_match_families(directory: Path, control_ids: dict[str, int]) -> None:
-    assert len(control_ids) in (5, 14, 256, 17)
+    assert len(control_ids) in (4, 5, 14, 256, 17)
     added_tokens = json.loads((directory / "tokenizer.json").read_text())["added_tokens"]
     assert not any(
         token["lstrip"] or token["rstrip"] or token["normalized"] for token in added_tokens
@@ -125,6 +130,8 @@ def test_prompt_with_sampled_ids_matches_hugging_face(
     )
     messages = [Message(m.role, "MARK" if m.token_ids is not None else m.text) for m in chat]
     prefix, suffix = render(hf_tokenizer, messages).split("MARK")
+    # Transformers does not repeat the opening of the template.
+    prefix += tokenizer._opening
     expected = hf_tokenizer.encode(prefix, add_special_tokens=False) + sampled_ids
     expected += hf_tokenizer.encode(suffix, add_special_tokens=False)
     assert tokenizer.prompt_ids(chat).tolist() == expected
@@ -289,6 +296,21 @@ def test_eos_without_special_flag_is_control_token(tmp_path: Path) -> None:
     assert eos["id"] not in tokenizer.encode("a<|im_end|>b")
     ids = tokenizer.prompt_ids([Message("user", "a<|im_end|>b")]).tolist()
     assert ids.count(eos["id"]) == 2  # after the default system message and after this one
+
+
+def test_opening_of_template_is_no_control_token(tmp_path: Path) -> None:
+    """DeepSeek-R1-Distill begins a response with `<think>`, which policies sample too."""
+    write_tokenizer(DEEPSEEK_DISTILL, tmp_path, PAGES[:1])
+    tokenizer = ChatTokenizer(tmp_path)
+    vocabulary = PreTrainedTokenizerFast.from_pretrained(str(tmp_path)).get_vocab()
+    user, think = vocabulary[DEEPSEEK_DISTILL.roles[0]], vocabulary["<think>"]
+    page = f"a{''.join(DEEPSEEK_DISTILL.roles)}<think>b"
+    response = Message("assistant", "", np.array([think, *tokenizer.encode("c")], np.int32))
+    ids = tokenizer.prompt_ids([Message("user", page), response, Message("user", page)]).tolist()
+    assert ids.count(user) == 2
+    # In two pages, after the role of both responses, and sampled.
+    assert ids.count(think) == 5
+    assert page in tokenizer.decode(ids)
 
 
 def test_inseparable_control_tokens_raise(tmp_path: Path) -> None:

@@ -153,6 +153,28 @@ def test_adapter_includes_adapters_of_its_base(tmp_path):
     )
 
 
+@pytest.mark.parametrize("create_new_adapter", [True, False])
+def test_adapter_includes_tokenizer_of_initial_adapter(create_new_adapter, tmp_path):
+    base, first, second, third = (tmp_path / name for name in ("base", "first", "second", "third"))
+    config = CONFIGS["llama"]
+    adapters = random_adapters(write_base(base, config))
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        (base / name).write_text("base")
+    write_adapter(first, config, adapters, base)
+    options = LoRAConfig(rank=RANK, alpha=ALPHA, create_new_adapter=create_new_adapter)
+    run = RunConfig(policy=PolicyConfig(path=str(first)), lora=options)
+    export.write_adapter(second, run, adapters)
+    assert not (second / "tokenizer.json").exists()  # the base has it
+
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        (first / name).write_text("adapter")
+    run = dataclasses.replace(run, prompt=dataclasses.replace(run.prompt, template="compact"))
+    export.write_adapter(third, run, adapters)
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        assert (policy.tokenizer_dir(third) / name).read_text() == "adapter"
+    assert prompt_record.read(third) == "compact"
+
+
 def test_revision_of_base_has_its_own_option(tmp_path):
     """PEFT passes `revision` to the base and accepts no @ in its name."""
     import peft
@@ -442,6 +464,48 @@ def test_adapter_of_lm_head_is_not_trained(tmp_path):
     message = r"adapts lm_head.*lora\.create_new_adapter=True.*an adapter without lm_head"
     with pytest.raises(ConfigError, match=message):
         peft_adapter.load(adapter, config, scale=1.0)
+
+
+def write_head_adapter(folder, base):
+    """Write an adapter of lm_head with PEFT; return its model."""
+    import peft
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype="float32")
+    options = peft.LoraConfig(r=4, target_modules=["q_proj", "lm_head"])
+    model = peft.get_peft_model(model, options)
+    torch.manual_seed(0)
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    model.save_pretrained(folder, save_embedding_layers=True)
+    names = load_file(folder / "adapter_model.safetensors")
+    assert "base_model.model.lm_head.base_layer.weight" in names
+    return model
+
+
+def test_adapter_of_lm_head_is_merged(tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    config = CONFIGS["qwen2 untied"]
+    write_base(base, config)
+    model = write_head_adapter(adapter, base)
+    tokens = random_tokens(config)
+    actual = policy.logits(*policy.load_hf(adapter), tokens)
+    np.testing.assert_allclose(actual, torch_logits(model, tokens), atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_adapter_of_tied_lm_head_is_refused(tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    params = write_base(base, CONFIGS["llama"])
+    write_head_adapter(adapter, base)
+    # Some directories of tied models contain the tensor all the same.
+    tensors = load_file(base / "model.safetensors")
+    tensors["lm_head.weight"] = np.asarray(params["embed"])
+    save_file(tensors, base / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"tie_word_embeddings=true\):\suse an adapter without"):
+        policy.resolve_dir(adapter)
 
 
 def test_adapter_with_config_of_its_base_is_merged(tmp_path):

@@ -5,8 +5,9 @@ ids. Only the text around the responses is encoded.
 
 Control tokens come from the template only. If a page, a task or an error contains the text of one,
 such as `<|im_end|>`, it is encoded as ordinary characters, so no page can end or start a message. A
-control token is an added token with the flag `special`. Policies and pages may write other added
-tokens, such as `<tool_call>` of Qwen.
+control token is an added token with the flag `special`, or one that the config names or the
+template writes around messages. Policies and pages may write other added tokens, such as
+`<tool_call>` of Qwen.
 
 The thinking mode of a template (Qwen3) is off, because the system message asks for thoughts itself.
 """
@@ -82,6 +83,7 @@ class ChatTokenizer:
         self._mark = secrets.token_hex(8)  # random, so that no page can contain it
         # Later turns and other attempts contain the same texts.
         self._encode_text = lru_cache(maxsize=4096)(self._encode_uncached)
+        self._opening = self._find_opening()
         self._control_tokens = self._find_control_tokens()
         self._control_ids = {token: number for number, token in self._control_tokens.items()}
         # Alternation takes the first match, so a token comes before those that it begins with.
@@ -90,7 +92,6 @@ class ChatTokenizer:
         self._control = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         self._escaped = re.compile(rf"\[{self._mark}:(\d+)\]")
         self.stop_ids = self._find_stop_ids()
-        self._opening = self._find_opening()
         self._check_vocabulary()
         self._check_control_tokens()
 
@@ -189,7 +190,7 @@ class ChatTokenizer:
                 )
             )
         except jinja2.TemplateError as error:
-            # `_find_stop_ids` has rendered a conversation without a system message.
+            # `_find_opening` has rendered a conversation without a system message.
             rejected = "a system message" if chat[0]["role"] == "system" else "a conversation"
             raise ConfigError(
                 f"the chat template of {self._directory} rejects {rejected}: {error}; edit it, or "
@@ -202,15 +203,30 @@ class ChatTokenizer:
         return ids
 
     def _find_control_tokens(self) -> dict[int, str]:
-        """Return the control tokens by id, after flagging those that the config names."""
+        """Return the control tokens by id, after flagging those of the config and the template."""
         tokenizer = self._tokenizer
+        # tokenizer.json may not flag them: the role tokens of DeepSeek-R1-Distill have no flag.
         config_tokens = set(map(str, tokenizer.all_special_tokens))
-        # The config may name special tokens that tokenizer.json does not flag.
-        unflagged = [t for t in tokenizer.added_tokens_decoder.values() if not t.special]
-        tokenizer.add_tokens(
-            [t for t in unflagged if t.content in config_tokens], special_tokens=True
-        )
+        template_ids = self._template_ids()
+        unflagged = [
+            token
+            for i, token in tokenizer.added_tokens_decoder.items()
+            if not token.special and (token.content in config_tokens or i in template_ids)
+        ]
+        tokenizer.add_tokens(unflagged, special_tokens=True)
         return {i: t.content for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+
+    def _template_ids(self) -> set[int]:
+        """Return the ids of the text that the template writes around messages.
+
+        The text after the last message is not included, because it may contain `<think>`, which
+        policies write themselves.
+        """
+        roles = ("system", "user", "assistant", "user")
+        marks = self._marks(len(roles))
+        text = self._render(list(zip(roles, marks, strict=True))).split(marks[-1], 1)[0]
+        parts = re.split("|".join(map(re.escape, marks)), text)
+        return {int(i) for part in parts for i in self._encode_uncached(part)}
 
     def _check_vocabulary(self) -> None:
         """Check that the model has all tokens; a tokenizer without config.json has no model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -111,6 +111,16 @@ def remove_sampling_options(directory: Path) -> None:
         options = json.loads(file.read_text(encoding="utf-8"))
         ids = {name: value for name, value in options.items() if name.endswith("_token_id")}
         file.write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+
+
+def write_stop_ids(directory: Path, stop_ids: Sequence[int]) -> None:
+    """Write the ids that end a response to generation_config.json, unless it has exactly these."""
+    file = directory / _GENERATION_FILE
+    options = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    ids = options.get("eos_token_id")
+    if set(ids if isinstance(ids, list) else [ids]) != set(stop_ids):
+        options["eos_token_id"] = list(stop_ids)
+        file.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
 
 
 def save_tensors(path: Path, tensors: dict[str, Weight]) -> None:

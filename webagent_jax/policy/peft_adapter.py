@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from webagent_jax.config import ConfigError
-from webagent_jax.policy import hf_tensors, hub_id
+from webagent_jax.policy import hf_config, hf_tensors, hub_id
 from webagent_jax.policy.hf_tensors import Weight
 from webagent_jax.policy.hf_writer import PROMPT_FILE, TOKENIZER_FILES, save_tensors
 from webagent_jax.policy.lora import DOWN, UP, Adapters, num_input_axes
@@ -106,11 +106,20 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
         destination: directory to create.
 
     Raises:
-        ConfigError: a module that the adapter modifies is missing in the base or has another shape.
+        ConfigError: a module that the adapter modifies is missing in the base or has another shape,
+            or the adapter modifies an lm_head that the base shares with the embedding.
     """
     config = read_config(adapter)
     scale = _scale(config)
     tensors = _read_tensors(adapter)
+    if _HEAD in tensors and hf_config.read(base / "config.json").tie_embeddings:
+        # The head of a tied model is the embedding, so a merged lm_head would not be read.
+        raise ConfigError(
+            f"{adapter} adapts lm_head, but that of {base} is the embedding "
+            "(tie_word_embeddings=true):\nuse an adapter without lm_head, or set "
+            f"base_model_name_or_path in {adapter / CONFIG_FILE} to a copy of the base with "
+            "tie_word_embeddings=false and a tensor lm_head.weight"
+        )
     modules = {name.rsplit(".lora_", 1)[0] for name in tensors}
     merged_modules = set()
     files = sorted(base.glob("*.safetensors"))
@@ -274,7 +283,7 @@ def _scale(config: Mapping[str, Any]) -> float:
 
 
 def _read_tensors(adapter: Path) -> dict[str, Weight]:
-    """Return the tensors of an adapter by name.
+    """Return the tensors of an adapter by name, without copies of the base.
 
     Raises:
         ConfigError: the file is missing or damaged, or adapts modules other than projections.
@@ -289,6 +298,8 @@ def _read_tensors(adapter: Path) -> dict[str, Weight]:
         tensors: dict[str, Weight] = load_file(file)
     except (SafetensorError, OSError) as error:
         raise ConfigError(f"{file} cannot be read ({error}): copy the adapter again") from error
+    # PEFT stores a copy of an adapted lm_head (`save_embedding_layers`).
+    tensors = {name: x for name, x in tensors.items() if not name.endswith(".base_layer.weight")}
     for name in tensors:
         if not name.startswith(_PREFIX) or not name.endswith((".lora_A.weight", ".lora_B.weight")):
             raise ConfigError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from webagent_jax import checkpoint, policy
-from webagent_jax.config import RunConfig
+from webagent_jax.agent import ChatTokenizer
+from webagent_jax.config import ConfigError, RunConfig
 from webagent_jax.policy import (
     ModelConfig,
     Params,
@@ -101,7 +103,8 @@ def write_adapter(
     """Write adapters as a directory that PEFT loads.
 
     If the frozen base of the run consists of PEFT adapters, the written adapter includes them, so
-    its base is a model.
+    its base is a model. If an adapter at `policy.path` has a tokenizer, which may differ from that
+    of the base, it is copied.
 
     Args:
         destination: directory to create or overwrite.
@@ -123,12 +126,23 @@ def write_adapter(
         max_rank=max_rank,
         dtype=dtype,
     )
+    adapter_dirs, _ = policy.adapter_chain(run.policy.path)
+    if any((directory / "tokenizer.json").is_file() for directory in adapter_dirs):
+        _copy_tokenizer(policy.tokenizer_dir(run.policy.path), destination)
     prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
 
 
 def copy_text_files(run: RunConfig, destination: Path) -> None:
-    """Copy the tokenizer of the initial policy, and record the prompt template of the training."""
-    _copy_tokenizer(policy.tokenizer_dir(run.policy.path), destination)
+    """Copy the tokenizer of the initial policy, and record stop ids and template of the training.
+
+    Rollouts also end a response at the token of the chat template, which the generation_config.json
+    of a base model without instruction tuning does not name. Servers read the stop ids there.
+    """
+    tokenizer_dir = policy.tokenizer_dir(run.policy.path)
+    _copy_tokenizer(tokenizer_dir, destination)
+    # Export succeeds without a usable tokenizer, so that the weights of a training are not lost.
+    with contextlib.suppress(ConfigError, FileNotFoundError):
+        hf_writer.write_stop_ids(destination, ChatTokenizer(tokenizer_dir).stop_ids)
     prompt_record.write(destination, prompt_record.with_template(run).prompt.template)
 
 
