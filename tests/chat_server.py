@@ -137,7 +137,10 @@ def serve_chat(monkeypatch: pytest.MonkeyPatch, *replies: Reply) -> Iterator[Cha
         )
         thread.start()
         chat_server.url = f"http://127.0.0.1:{http_server.server_address[1]}/v1"
-        yield chat_server
-        chat_server.shutdown_event.set()
-        http_server.shutdown()
-        thread.join()
+        # Without the end of the thread, a failed test would keep the process alive.
+        try:
+            yield chat_server
+        finally:
+            chat_server.shutdown_event.set()
+            http_server.shutdown()
+            thread.join()

@@ -1,4 +1,4 @@
-"""Tests of the prompt length limit and the resuming of `collect_demos`."""
+"""Tests of the prompt length limit, faults and the resuming of `collect_demos`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import contextlib
 import dataclasses
 import re
 import shutil
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
 
 import gymnasium
 import pytest
 
 from configs import quickstart
-from tests.chat_server import serve_chat
+from examples.my_site import suite as my_site
+from tests.chat_server import Answer, serve_chat
 from tests.recording_progress import RecordingProgress
 from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig
 from webagent_jax.demos import DemosError
+from webagent_jax.expert_steps import click
 from webagent_jax.policy import resolve_dir
+from webagent_jax.suites.site import SiteSuite
 from webagent_jax.tracking.episode_log import EpisodeJournal
-from webagent_jax.types import Outcome
+from webagent_jax.types import InfraError, Outcome
 
 pytestmark = pytest.mark.browser
 
@@ -194,26 +200,120 @@ class SolvedGame(gymnasium.Env):
         return "solved", reward, self.seed % 2 == 1, False, {}
 
 
+def game_config(url, game):
+    """Return the config of four episodes of a game with the policy of an endpoint."""
+    return dataclasses.replace(
+        SMOKE,
+        suite=config.SuiteConfig(factory=f"{__name__}:{game.__name__}", train_seeds_per_task=4),
+        policy=PolicyConfig(
+            kind="openai", endpoint=EndpointConfig(url, "tiny"), path=SMOKE.policy.path
+        ),
+        prompt=dataclasses.replace(SMOKE.prompt, template="compact"),
+        bc=dataclasses.replace(SMOKE.bc, demos_per_task=4),
+        rollout=dataclasses.replace(SMOKE.rollout, max_turns=2, max_concurrent_episodes=2),
+    )
+
+
 def test_success_at_turn_limit_is_no_demonstration(tmp_path, monkeypatch):
     with serve_chat(monkeypatch, 'do(action="Click", element="1")') as server:
-        cfg = dataclasses.replace(
-            SMOKE,
-            suite=config.SuiteConfig(
-                factory=f"{__name__}:{SolvedGame.__name__}", train_seeds_per_task=4
-            ),
-            policy=PolicyConfig(
-                kind="openai",
-                endpoint=EndpointConfig(server.url, "tiny"),
-                path=SMOKE.policy.path,
-            ),
-            prompt=dataclasses.replace(SMOKE.prompt, template="compact"),
-            bc=dataclasses.replace(SMOKE.bc, demos_per_task=4),
-            rollout=dataclasses.replace(SMOKE.rollout, max_turns=2, max_concurrent_episodes=2),
-        )
         progress = RecordingProgress()
-        collect_demos(cfg, tmp_path, progress, "policy")
+        collect_demos(game_config(server.url, SolvedGame), tmp_path, progress, "policy")
     assert {demo.task.seed for demo in demos.read(tmp_path)} == {1, 3}
     assert "2 successes ended at the turn or token limit: skipped" in progress.lines
+
+
+class Game(gymnasium.Env):
+    """Game that one action solves; some of its seeds fail a number of times."""
+
+    num_faults: ClassVar[Counter[int]] = Counter()  # of each seed, from now on
+    resets: ClassVar[Counter[int]] = Counter()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets[seed] += 1
+        if self.num_faults[seed]:
+            self.num_faults[seed] -= 1
+            raise ConnectionError("site down")
+        return f"button {seed} [1]", {"intent": "Click."}
+
+    def step(self, action):
+        return "solved", 1.0, True, False, {}
+
+
+@pytest.fixture
+def game():
+    yield Game
+    Game.num_faults.clear()
+    Game.resets.clear()
+
+
+def test_faults_of_policy_episodes_keep_the_journal(tmp_path, monkeypatch, game):
+    num_runs = SMOKE.rollout.infra_retries + 1
+    game.num_faults.update({2: num_runs, 3: 2 * num_runs})
+    progress = RecordingProgress()
+    with serve_chat(monkeypatch, 'do(action="Click", element="1")') as server:
+        cfg = game_config(server.url, Game)
+        message = r"^1 of 4 episodes have no reward.*/3: .*site down.*\n.*same command again"
+        with pytest.raises(InfraError, match=message):
+            collect_demos(cfg, tmp_path / "demos", progress, "policy")
+        assert not demos.exists(tmp_path / "demos")
+        assert "2 episodes have no reward: running them once more" in progress.lines
+        assert game.resets == {0: 1, 1: 1, 2: num_runs + 1, 3: 2 * num_runs}
+        # The same command continues with the missing episode.
+        collect_demos(cfg, tmp_path / "demos", progress, "policy")
+    assert game.resets == {0: 1, 1: 1, 2: num_runs + 1, 3: 2 * num_runs + 1}
+    assert {demo.task.seed for demo in demos.read(tmp_path / "demos")} == {0, 1, 2, 3}
+    assert not (tmp_path / "demo_episodes").exists()
+
+
+def test_rejected_prompt_is_skipped(tmp_path, monkeypatch, game):
+    pages = []
+
+    def reject_third_page(body):
+        page = body["messages"][-1]["content"]
+        if page not in pages:
+            pages.append(page)
+        # With two concurrent episodes, there has been a response before the third one.
+        if page in pages[2:3]:
+            return Answer({"error": {"message": "content filter"}}, 400)
+        return 'do(action="Click", element="1")'
+
+    progress = RecordingProgress()
+    with serve_chat(monkeypatch, "unused") as server:
+        server.answer = reject_third_page
+        collect_demos(game_config(server.url, Game), tmp_path, progress, "policy")
+    assert len(demos.read(tmp_path)) == 3
+    (line,) = (line for line in progress.lines if line.endswith(": skipped"))
+    assert line.startswith("1 of 4 episodes have no reward (INFRA); the first is ")
+    assert "rejects this prompt" in line and "content filter" in line
+
+
+def make_suite_with_failing_expert(pool, suite_config):
+    """Return a suite in which one of two experts clicks an element that does not exist."""
+
+    def fail(rng):
+        return dataclasses.replace(my_site.order(rng), expert=lambda page: click(page, "Beer"))
+
+    site = Path(my_site.__file__).parent / "site"
+    return SiteSuite(pool, suite_config, site, {"order": my_site.order, "fail": fail})
+
+
+def test_faults_of_experts_are_skipped(tmp_path):
+    cfg = dataclasses.replace(
+        SMOKE,
+        suite=config.SuiteConfig(
+            factory=f"{__name__}:{make_suite_with_failing_expert.__name__}", train_seeds_per_task=1
+        ),
+        bc=dataclasses.replace(SMOKE.bc, demos_per_task=1),
+        rollout=dataclasses.replace(SMOKE.rollout, infra_retries=0),
+    )
+    progress = RecordingProgress()
+    collect_demos(cfg, tmp_path, progress)
+    assert len(demos.read(tmp_path)) == 1
+    (line,) = (line for line in progress.lines if line.endswith(": skipped"))
+    assert line.startswith("1 of 2 episodes have no reward (INFRA); the first is site/fail/")
+    assert "Beer" in line and "no demonstrations of these task names: fail" in progress.lines
+    assert not any("without success" in line for line in progress.lines)
 
 
 def test_collect_demos_without_expert_says_what_to_do(tmp_path):

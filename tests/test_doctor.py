@@ -169,6 +169,20 @@ def test_browser_check_reports_chromium_stderr(tmp_path: Path) -> None:
     assert_error(results["browser"], "chrome: libnss3.so: cannot open it", "install --with-deps")
 
 
+@pytest.mark.browser
+def test_fix_of_chromium_on_path_names_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = tmp_path / "chromium-headless-shell"
+    executable.write_text('#!/bin/sh\n[ "$1" = --version ]\n')
+    executable.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("WEBAGENT_CHROMIUM", raising=False)
+    result = run_check(browser.check)["browser"]
+    assert_error(result, "Chromium does not start", f"{executable} on the PATH is still used, set")
+    assert "WEBAGENT_CHROMIUM" in result.fix
+
+
 # --- sites ----------------------------------------------------------------------------------------
 
 
@@ -479,6 +493,17 @@ def test_endpoints_check_reports_key_and_connection_errors(
     assert_error(check_endpoint("http://127.0.0.1:1/v1"), "sent no response")
 
 
+def test_endpoints_check_sends_token_limit_of_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_chat(monkeypatch, "yes") as server:
+        cfg = RunConfig(
+            policy=PolicyConfig(kind="openai", endpoint=EndpointConfig(server.url, "m")),
+            prompt=PromptConfig("webarena"),
+            rollout=RolloutConfig(max_new_tokens=100),
+        )
+        assert run_check(endpoints.check, cfg)["policy endpoint"].status is CheckStatus.OK
+    assert [body["max_tokens"] for body in server.bodies] == [100]
+
+
 @pytest.fixture
 def judge_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     with serve_chat(monkeypatch, "correct") as server:
@@ -527,6 +552,18 @@ def test_run_checks_reports_check_that_crashes(
     lines = doctor.table(results).splitlines()
     assert lines[0].startswith("OK ") and lines[-2].startswith("error ")
     assert "-> see the last line" in lines[-1]
+
+
+def test_only_devices_check_uses_accelerators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TPU belongs to the first process that uses it."""
+    monkeypatch.setenv("JAX_PLATFORMS", "no-such-backend")
+    *results, devices_result = doctor.run_checks(
+        RunConfig(), tmp_path, checks=("weights", "devices")
+    )
+    assert {result.status for result in results} == {CheckStatus.OK}
+    assert_error(devices_result, "JAX has none with JAX_PLATFORMS='no-such-backend'")
 
 
 def test_run_checks_ignores_output_of_processes(

@@ -118,6 +118,8 @@ def test_empty_response_is_sent_as_placeholder(chat_server: ChatServer, text: st
         (message("b", reasoning_content="a\n"), "<think> a </think> b", "stop"),
         (message("b", reasoning="a"), "<think> a </think> b", "stop"),
         (message("b", reasoning_content=None), "b", "stop"),
+        (message("b", reasoning=""), "b", "stop"),
+        (message("b", reasoning_content="\n"), "b", "stop"),
         (message(None, "length", reasoning_content="a"), "<think> a </think> ", "length"),
         (message("<think> c </think> b", reasoning_content="a"), "<think> c </think> b", "stop"),
         (
@@ -139,6 +141,21 @@ def test_response_parses_text_and_finish_reason(
 def test_response_allows_leading_blank_lines(chat_server: ChatServer) -> None:
     chat_server.replies = [b"\n\n" + SUCCESS.content]
     assert send_request(make_endpoint(chat_server)) == ChatResponse("done", "stop", 7, 2)
+
+
+def test_reasoning_that_reached_the_output_limit_is_a_cut_response(
+    chat_server: ChatServer,
+) -> None:
+    text = (
+        "Could not finish the message because max_tokens or model output limit was reached. "
+        "Please try again with higher max_tokens."
+    )
+    chat_server.replies = [Answer({"error": {"message": text}}, 400)]
+    endpoint = make_endpoint(chat_server)
+    assert send_request(endpoint) == ChatResponse("", "length", None, None)
+    # max_tokens is not an option that the model rejects.
+    assert [body["max_tokens"] for body in chat_server.bodies] == [16]
+    assert endpoint.usage == Usage(responses=1)
 
 
 # --- transient errors ----------------------------------------------------------------------------
@@ -295,6 +312,17 @@ def test_insufficient_quota_is_not_retried(chat_server: ChatServer) -> None:
     with pytest.raises(ConfigError, match="no credit left"):
         send_request(make_endpoint(chat_server))
     assert len(chat_server.requests) == 1
+
+
+def test_low_credit_balance_ends_the_run(chat_server: ChatServer) -> None:
+    text = "Your credit balance is too low to access the Anthropic API."
+    chat_server.replies = [SUCCESS, Answer({"error": {"message": text}}, 400)]
+    endpoint = make_endpoint(chat_server)
+    send_request(endpoint)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no credit left"):
+            send_request(endpoint)
+    assert len(chat_server.requests) == 2
 
 
 @pytest.mark.parametrize("status", [400, 403, 413, 422])

@@ -1,4 +1,4 @@
-"""Tests of local sites: latency and missing pages."""
+"""Tests of local sites: latency, missing pages and the cache."""
 
 from __future__ import annotations
 
@@ -41,6 +41,23 @@ def test_missing_page_keeps_its_status(tmp_path: Path) -> None:
             with pytest.raises(urllib.error.HTTPError, match="404") as error:
                 fetch(f"{site.url}/nowhere")
             assert error.value.read() == b"missing"
+
+
+def test_folder_address_without_slash_is_redirected_each_time(tmp_path: Path) -> None:
+    (tmp_path / "products").mkdir()
+    (tmp_path / "products" / "index.html").write_text("products")
+    with StaticSite(tmp_path) as site:
+        for _ in range(2):
+            with urllib.request.urlopen(f"{site.url}/products", timeout=20) as response:
+                assert (response.url, response.read()) == (f"{site.url}/products/", b"products")
+
+
+def test_post_to_cached_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("hello")
+    with StaticSite(tmp_path) as site:
+        assert fetch(f"{site.url}/page.html") == b"hello"
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            urllib.request.urlopen(f"{site.url}/page.html", data=b"", timeout=20)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from webagent_jax import demos, seeds
 from webagent_jax.config import ConfigError, RunConfig
+from webagent_jax.endpoint import REJECTED_PROMPT
 from webagent_jax.policy import weights
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import Job
@@ -18,7 +19,7 @@ from webagent_jax.seeds import RandomStream
 from webagent_jax.suites.registry import require_task_names
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.tracking.progress import Progress
-from webagent_jax.types import DemoSource, Episode, Outcome, Suite, Task
+from webagent_jax.types import DemoSource, Episode, InfraError, Outcome, Suite, Task
 
 _MIN_EXPERT_TURNS = 30  # turn limit of experts if `rollout.max_turns` is lower
 
@@ -33,6 +34,11 @@ def collect_demos(
     the same options and weights resumes: `demo_episodes/` beside the directory is its journal until
     the end. Failures of experts run again, because the user may have corrected them.
 
+    After infrastructure faults the collector retries the episode, and the collection runs it once
+    more after all others. If an episode of a policy fails again, the collection is not complete:
+    the next call runs only the episodes without a reward. Faults that the next call would repeat
+    are skipped instead: those of experts, and prompts that an endpoint rejects.
+
     Args:
         cfg: config of the run.
         directory: folder of the demonstrations.
@@ -45,6 +51,8 @@ def collect_demos(
             training tasks, a task has no expert, or no demonstration fits
             `engine.max_model_len`.
         DemosError: no episode succeeded, or the directory contains demonstrations.
+        InfraError: episodes of the policy have no reward; another call with the same options
+            continues.
     """
     check_num_demos(cfg)
     # Experts need no policy.
@@ -74,6 +82,7 @@ def collect_demos(
         )
         if source == "policy" and runtime.usage is not None:
             progress.log(str(runtime.usage))
+    _check_infra(episodes, source)
     # Three filters: success, prompts that fit rollouts, turns that all have actions.
     successes = [episode for episode in episodes if demos.ends_with_success(episode)]
     in_limit = [episode for episode in successes if longest_prompt(episode) <= max_prompt_tokens]
@@ -112,6 +121,36 @@ def _journal_file(cfg: RunConfig, source: DemoSource) -> str:
     return f"{hashlib.sha256(repr((source, cfg, checksum)).encode()).hexdigest()[:16]}.jsonl"
 
 
+def _check_infra(episodes: Sequence[Episode], source: DemoSource) -> None:
+    """Check that another call would not complete episodes without a reward.
+
+    Raises:
+        InfraError: it may complete some of them.
+    """
+    # An expert fails on the same page again, and an endpoint rejects the same prompt again.
+    faults = [
+        episode
+        for episode in episodes
+        if episode.reward is None
+        and source == "policy"
+        and REJECTED_PROMPT not in episode.infra_error
+    ]
+    if faults:
+        raise InfraError(
+            f"{_count_infra(faults, episodes)}\n"
+            "No demonstrations are written: run the same command again to continue with the "
+            "episodes without a reward."
+        )
+
+
+def _count_infra(faults: Sequence[Episode], episodes: Sequence[Episode]) -> str:
+    first = faults[0]
+    return (
+        f"{len(faults)} of {len(episodes)} episodes have no reward (INFRA); the first is "
+        f"{first.task.id}: {first.infra_error}"
+    )
+
+
 def _log_failures(
     episodes: Sequence[Episode],
     cfg: RunConfig,
@@ -120,10 +159,14 @@ def _log_failures(
     progress: Progress,
 ) -> None:
     """Log the numbers of episodes without success, and of those that reached a limit."""
-    num_failures = sum(e.outcome is not Outcome.SUCCESS for e in episodes)
+    faults = [episode for episode in episodes if episode.reward is None]
+    if faults:
+        progress.log(f"{_count_infra(faults, episodes)}: skipped")
+    num_successes = sum(e.outcome is Outcome.SUCCESS for e in episodes)
+    num_failures = len(episodes) - len(faults) - num_successes
     if num_failures:
         progress.log(f"{num_failures} episodes without success: skipped")
-    num_truncated = len(episodes) - num_failures - sum(map(demos.ends_with_success, episodes))
+    num_truncated = num_successes - sum(map(demos.ends_with_success, episodes))
     if num_truncated:
         progress.log(f"{num_truncated} successes ended at the turn or token limit: skipped")
     # Below the turn limit, only a prompt can truncate: rollouts have no max_repeats.
@@ -186,15 +229,25 @@ def _run_jobs(
     store: Callable[[Episode], None],
     progress: Progress,
 ) -> list[Episode]:
-    """Return the episodes of the jobs in their order; store those that are not completed."""
+    """Return the episodes of the jobs in their order; store those that are not completed.
+
+    Episodes without a reward run once more and are not stored.
+    """
     missing = [job for job in jobs if job.task.id not in completed]
     progress.start_phase("demonstrations", len(jobs), "episodes", done=len(jobs) - len(missing))
 
     def add(episode: Episode) -> None:
-        store(episode)
-        progress.advance()
+        if episode.reward is not None:
+            store(episode)
+            progress.advance()
 
-    episodes = {**completed, **{e.task.id: e for e in runtime.run(missing, add)}}
+    new_episodes = runtime.run(missing, add)
+    faulty = [job for job, e in zip(missing, new_episodes, strict=True) if e.reward is None]
+    if faulty:
+        progress.log(f"{len(faulty)} episodes have no reward: running them once more")
+        # After the others, so that they replace those of the first run.
+        new_episodes += runtime.run(faulty, add)
+    episodes = {**completed, **{e.task.id: e for e in new_episodes}}
     return [episodes[job.task.id] for job in jobs]
 
 

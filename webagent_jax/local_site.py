@@ -73,20 +73,23 @@ class _CachedStaticFiles(StaticFiles):
 
     def __init__(self, *, directory: Path) -> None:
         super().__init__(directory=directory, html=True)  # a folder's address shows its index.html
-        self._responses: dict[str, Response] = {}
+        self._responses: dict[tuple[str, bool], Response] = {}
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        if path not in self._responses:
+        # `path` never ends with a slash. A folder's address without one is redirected to its page.
+        key = (path, scope["path"].endswith("/"))
+        # Other methods are refused, whether the file is cached or not.
+        if key not in self._responses or scope["method"] not in ("GET", "HEAD"):
             response = await super().get_response(path, scope)
             # The folder's 404.html is a file too; its status is not that of a page.
             if not isinstance(response, FileResponse) or response.status_code != 200:
                 return response
             body = Path(response.path).read_bytes()
             cache_control = "no-cache" if response.media_type == "text/html" else "max-age=86400"
-            self._responses[path] = Response(
+            self._responses[key] = Response(
                 body, media_type=response.media_type, headers={"Cache-Control": cache_control}
             )
-        return self._responses[path]
+        return self._responses[key]
 
 
 class LocalServer:

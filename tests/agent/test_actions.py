@@ -198,6 +198,12 @@ def test_extract_thought_reads_thought_that_prompt_opened():
     assert actions.extract_thought("<think> a </think> exit(message='</think>')") == "a"
 
 
+def test_extract_thought_ignores_empty_blocks():
+    comment = "# Element: the box\nexit()"
+    for block in ("<think></think>", "<think>\n\n</think>\n\n", "\n</think>\n"):
+        assert actions.extract_thought(block + comment) == "the box"
+
+
 def test_extract_thought_reads_same_comments_as_parse():
     response = "# a\u2028exit()\nexit(message='#b\u2028# c')"
     assert actions.extract_thought(response) == "a\u2028exit()"

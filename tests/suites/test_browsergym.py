@@ -164,6 +164,25 @@ def test_table_row_renders_as_one_line() -> None:
     ]
 
 
+def test_empty_cells_keep_their_columns() -> None:
+    names = ("SSO", "", "yes", "", "")
+    cells = [make_node(10 + k, "cell", name) for k, name in enumerate(names)]
+    tree = make_obs(
+        make_node(0, "RootWebArea", "", 1, 2, 3, 4),
+        make_node(1, "row", "", *range(10, 15)),
+        make_node(2, "row", "", 11, 11, 10),
+        make_node(3, "row", "", 13, 14),
+        make_node(4, "row", "", 10, 5, 12),
+        make_node(5, "LineBreak"),
+        *cells,
+    )
+    assert page.from_browsergym_obs(tree, 1_000).text.splitlines() == [
+        "SSO | | yes",
+        "| | SSO",
+        "SSO | yes",
+    ]
+
+
 def test_long_page_is_truncated_at_line() -> None:
     observation = page.from_browsergym_obs(FORM, 60)
     assert observation.text.splitlines()[:2] == [
@@ -274,6 +293,49 @@ def test_environment_closed_after_the_suite_ends_its_process(tmp_path: Path) -> 
     environment.close()
     assert not suite._idle
     assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "url"),
+    [
+        (" cart?page=2 ", "http://a:1/shop/cart?page=2"),
+        ("/", "http://a:1/"),
+        ("http://a:1/x", "http://a:1/x"),
+        ("http://[", None),
+        ("//b:1/", None),
+    ],
+)
+def test_address_refers_to_current_page(tmp_path: Path, value: str, url: str | None) -> None:
+    script = tmp_path / "python"
+    script.write_text(
+        f"""#!{sys.executable}
+import json, sys
+from multiprocessing.connection import Connection
+pipe = Connection(int(sys.argv[2]))
+while True:
+    method, arguments = json.loads(pipe.recv_bytes())
+    # The error of an observation is the action.
+    page = {make_obs(make_node(0, "RootWebArea"), url="http://a:1/shop/list")!r}
+    page = page | {{"error": arguments.get("action", "")}}
+    result = {{"goal": "Buy.", "page": page, "reward": 0.0, "done": False}}
+    pipe.send_bytes(json.dumps({{"got": [] if method == "unknown" else result}}).encode())
+"""
+    )
+    script.chmod(0o755)
+    suite = BrowserGym(["a"], origins=["a:1"], python=str(script))
+    environment = suite.make_env(suite.tasks("train")[0])
+    environment.reset()
+    error = environment.step(Action(ActionKind.GOTO, value=value)).observation.error or ""
+    assert error == f"goto({url!r})" if url else "origins allowed" in error
+    environment.close()
+    suite.close()
+
+
+def test_repeated_id_counts_once(tmp_path: Path) -> None:
+    python = write_worker(tmp_path, '{"got": []}')
+    suite = BrowserGym(["b", "a", "b"], origins=[], python=python)
+    assert suite.task_names("test") == ("b", "a")
+    suite.close()
 
 
 @pytest.mark.parametrize("response", ['{"error": "broken"}', '{"got": ["a"]}'])

@@ -167,13 +167,21 @@ def test_persistent_fault_raises_infra_error(endpoint: ChatServer, fault: int | 
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(400, InfraError), (401, ConfigError), (404, ConfigError)]
+    ("status", "error"),
+    [(400, InfraError), (401, ConfigError), (402, ConfigError), (404, ConfigError)],
 )
 def test_client_error_is_not_retried(
     endpoint: ChatServer, status: int, error: type[Exception]
 ) -> None:
     endpoint.replies = [status]
     with pytest.raises(error, match=f"rejects the request, status {status}: "):
+        make_judge(endpoint).same_meaning("How many?", "2", "two")
+    assert len(endpoint.requests) == 1
+
+
+def test_insufficient_quota_raises_config_error(endpoint: ChatServer) -> None:
+    endpoint.replies = [Answer({"error": {"code": "insufficient_quota"}}, 429)]
+    with pytest.raises(ConfigError, match=r"insufficient_quota.*\n.*credit"):
         make_judge(endpoint).same_meaning("How many?", "2", "two")
     assert len(endpoint.requests) == 1
 

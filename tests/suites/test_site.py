@@ -14,6 +14,7 @@ from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, RunConfig, SuiteConfig
 from webagent_jax.doctor import sites as doctor_sites
 from webagent_jax.expert_steps import click
+from webagent_jax.local_site import StaticSite
 from webagent_jax.suites import registry
 from webagent_jax.suites.site import SiteSuite, SiteTask
 from webagent_jax.types import (
@@ -123,6 +124,17 @@ def test_storage_state_signs_in(pool, tmp_path):
 
 
 @pytest.mark.browser
+def test_start_page_of_address_with_slash(pool, tmp_path):
+    (tmp_path / "index.html").write_text("start")
+    task = SiteTask("Go.", lambda page, answer: 1)
+    with StaticSite(tmp_path) as site:
+        suite = SiteSuite(pool, SuiteConfig(), f"{site.url}/", {"go": lambda rng: task})
+        environment = suite.make_env(suite.task("go", "test", 0))
+        assert environment.reset().observation.url == f"{site.url}/"
+        environment.close()
+
+
+@pytest.mark.browser
 def test_reset_runs_before_page_opens(pool, tmp_path):
     suite = make_suite(
         pool,
@@ -203,6 +215,14 @@ def test_reward_receives_answer(pool, tmp_path):
     environment.reset()
     assert [environment.compute_reward(answer) for answer in ("42", "41", None)] == [1, 0, 0]
     environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
+def test_repeated_name_counts_once(pool):
+    config = SuiteConfig(factory=FACTORY, tasks=("save-name", "order", "save-name"))
+    suite = registry.make_suite(config, BrowserConfig(), pool, print)
+    assert suite.task_names("test") == ("save-name", "order")
     suite.close()
 
 

@@ -76,10 +76,12 @@ def extract_thought(response: str) -> str:
     The result does not include the prefix `Element:` of a plain response.
     """
     thought, rest = split_thought(response)
+    # An empty block, as some chat templates write it, is no thought.
+    thought = thought.strip()
     if not thought and (block := _THOUGHT.search(rest)):
-        thought = block[1]
+        thought = block[1].strip()
     if thought:
-        return thought.strip()
+        return thought
     parts = _comments_and_calls(rest)
     comments = [part[1:].strip() for part in parts if part.startswith("#")]
     return " ".join(comments).strip().removeprefix("Element:").lstrip()

@@ -15,7 +15,6 @@ from webagent_jax.suites.webarena.suite import make_judge
 from webagent_jax.types import InfraError, Message
 
 _TIMEOUT = 60.0  # seconds; a server may load its model first
-_MAX_TOKENS = 16  # the smallest value that some servers accept
 _TEST_MESSAGES = (Message("user", "Say yes."),)
 
 
@@ -23,17 +22,18 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
     """Yield the results about the endpoints that the config uses."""
     del workdir
     if cfg.policy.kind == "openai":
-        yield _check_policy(cfg.policy.endpoint)
+        yield _check_policy(cfg.policy.endpoint, cfg.rollout.max_new_tokens)
     if cfg.suite.name == "webarena_lite" and cfg.suite.webarena.judge.url:
         yield _check_judge(cfg.suite.webarena.judge)
 
 
-def _check_policy(config: EndpointConfig) -> CheckResult:
+def _check_policy(config: EndpointConfig, max_tokens: int) -> CheckResult:
     start = time.monotonic()
     try:
         # Without retries, the result contains the first error.
         endpoint = ChatEndpoint(replace(config, retries=0))
-        endpoint.chat(ChatRequest(_TEST_MESSAGES, _MAX_TOKENS, temperature=0.0), _TIMEOUT)
+        # The limit of the run: reasoning models need many tokens, and other servers allow few.
+        endpoint.chat(ChatRequest(_TEST_MESSAGES, max_tokens, temperature=0.0), _TIMEOUT)
     except (ConfigError, InfraError) as error:
         fix = "check policy.endpoint.url and its server"
         return from_error("policy endpoint", error, fix)

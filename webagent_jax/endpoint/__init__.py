@@ -1,6 +1,12 @@
 """Client of OpenAI-compatible chat endpoints, for agents and judges."""
 
-from webagent_jax.endpoint.chat import ChatEndpoint, ChatRequest, ChatResponse, Usage
+from webagent_jax.endpoint.chat import (
+    REJECTED_PROMPT,
+    ChatEndpoint,
+    ChatRequest,
+    ChatResponse,
+    Usage,
+)
 from webagent_jax.endpoint.http_client import (
     HttpClient,
     PermanentError,
@@ -10,6 +16,7 @@ from webagent_jax.endpoint.http_client import (
 from webagent_jax.endpoint.rejected_options import RejectedOptions
 
 __all__ = [
+    "REJECTED_PROMPT",
     "ChatEndpoint",
     "ChatRequest",
     "ChatResponse",

@@ -23,6 +23,9 @@ from webagent_jax.endpoint.http_client import (
 from webagent_jax.endpoint.rejected_options import RejectedOptions
 from webagent_jax.types import FinishReason, InfraError, Message
 
+REJECTED_PROMPT = "rejects this prompt"
+"""Part of the message of the InfraError for a prompt that the endpoint does not accept."""
+
 _NO_CONTENT = "(no content)"  # replaces empty responses in requests
 
 
@@ -223,7 +226,7 @@ class ChatEndpoint:
                 fix = "Check policy.endpoint.model and policy.endpoint.url: the url ends with the"
                 fix += " version, such as /v1."
             case _ if not is_conclusive:
-                return InfraError(f"{endpoint} rejects this prompt, {fault}")
+                return InfraError(f"{endpoint} {REJECTED_PROMPT}, {fault}")
             case 403:
                 fix = f"The key in {variable} may not use this model: change the key or the model."
             case _:
@@ -264,7 +267,7 @@ def _read(data: Mapping[str, Any]) -> ChatResponse:
         raise TransientError("the message is not text")
     # DeepSeek, SGLang and llama.cpp use the first name, vLLM and OpenRouter the second.
     thoughts = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(thoughts, str) and "<think>" not in text:
+    if isinstance(thoughts, str) and thoughts.strip() and "<think>" not in text:
         text = f"<think> {thoughts.strip()} </think> {text}"
     usage_data = data.get("usage")
     usage = usage_data if isinstance(usage_data, dict) else {}

@@ -30,6 +30,8 @@ _CHUNK_BYTES = 2**16  # bytes read between two checks of the deadline
 # Finish reasons of responses that the server did not complete: OpenRouter, SGLang and vLLM,
 # DeepSeek, Zhipu.
 _FAILURE_REASONS = ("error", "abort", "insufficient_system_resource", "network_error")
+# Part of the error message of OpenAI for a response whose reasoning used up all tokens.
+_OUTPUT_LIMIT_REACHED = "model output limit was reached"
 
 
 class TransientError(Exception):
@@ -82,7 +84,8 @@ class HttpClient:
     def post_chat(self, body: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """Send a chat request and return the response, in which `choices[0]["message"]` is a dict.
 
-        If its content is a list of parts (reasoning models of Mistral), it becomes their text.
+        If its content is a list of parts (reasoning models of Mistral), it becomes their text. The
+        error that reasoning used up all tokens (OpenAI) becomes an empty message that was cut.
 
         Args:
             body: JSON body of the request.
@@ -92,7 +95,8 @@ class HttpClient:
             TransientError: status 408, 409, 425, 429 or 5xx, no connection or a lost one, a
                 timeout, or a response that is incomplete, not JSON, without a message, or
                 reports that its generation failed.
-            PermanentError: any other status.
+            PermanentError: any other status, or 429 for an account without credit; 402 if status
+                400 reports such an account.
         """
         # Proxies such as Cloudflare reject the User-Agent of urllib with status 403.
         headers = {"Content-Type": "application/json", "User-Agent": "webagent_jax"}
@@ -107,7 +111,10 @@ class HttpClient:
             with _opener().open(request, timeout=timeout) as response:
                 data = to_well_formed(json.loads(_read(response, deadline)))
         except urllib.error.HTTPError as error:
-            raise self._fault(error, deadline) from error
+            http_fault = self._fault(error, deadline)
+            if error.code == 400 and _OUTPUT_LIMIT_REACHED in str(http_fault):
+                return {"choices": [{"message": {"content": ""}, "finish_reason": "length"}]}
+            raise http_fault from error
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             # ValueError includes a body that is not JSON, such as the error page of a proxy.
             raise TransientError(self._quote(f"{type(error).__name__}: {error}")) from error
@@ -130,6 +137,9 @@ class HttpClient:
             except (OSError, http.client.HTTPException):
                 body = b""  # the status is sufficient
         quote = self._quote(body.decode(errors="replace"))
+        # Anthropic reports an account without credit like a rejected prompt.
+        if error.code == 400 and "credit balance is too low" in quote:
+            return PermanentError(402, quote)
         # A rate limit is transient. An account without credit has the same status permanently.
         has_no_credit = error.code == 429 and "insufficient_quota" in quote
         if has_no_credit or not (error.code in (408, 409, 425, 429) or error.code >= 500):

@@ -34,7 +34,8 @@ ANSWER_VERDICTS = ("correct", "partially correct", "incorrect")
 REASON_VERDICTS = ("same", "different")
 _POSITIVE_VERDICTS = ("correct", "same")
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)  # code block around a response
-_SETTING_STATUSES = (401, 404)  # wrong key, or wrong address or model
+# Wrong key, no credit (402 and 429: a rate limit is a TransientError), wrong address or model.
+_SETTING_STATUSES = (401, 402, 404, 429)
 
 # Texts from outside are quoted as JSON, because a policy in training can learn answers that a judge
 # follows as instructions.
@@ -116,7 +117,7 @@ class EndpointJudge:
 
         Raises:
             InfraError: the judge gave no verdict.
-            ConfigError: key, model or address of the judge is wrong.
+            ConfigError: key, model or address of the judge is wrong, or its account has no credit.
         """
         judge = replace(self, cache=None)
         judge.same_meaning("How many are there?", reference="2", answer="two")
@@ -126,7 +127,7 @@ class EndpointJudge:
 
         Raises:
             InfraError: the judge gave no verdict.
-            ConfigError: key, model or address of the judge is wrong.
+            ConfigError: key, model or address of the judge is wrong, or its account has no credit.
         """
         prompt = _prompt(_MEANING_PROMPT, intent, reference, answer)
         return self._verdict(prompt, ANSWER_VERDICTS) in _POSITIVE_VERDICTS
@@ -136,7 +137,7 @@ class EndpointJudge:
 
         Raises:
             InfraError: the judge gave no verdict.
-            ConfigError: key, model or address of the judge is wrong.
+            ConfigError: key, model or address of the judge is wrong, or its account has no credit.
         """
         prompt = _prompt(_REASON_PROMPT, intent, reason, answer)
         return self._verdict(prompt, REASON_VERDICTS) in _POSITIVE_VERDICTS
@@ -173,7 +174,8 @@ class EndpointJudge:
             if fault.status in _SETTING_STATUSES:
                 raise ConfigError(
                     f"the judge at {self.url} rejects the request, {fault}:\n"
-                    "check suite.webarena.judge.url, model and api_key_env"
+                    "check suite.webarena.judge.url, model and api_key_env, "
+                    "and that the account has credit"
                 ) from fault
             hint = ""
             if self.json_schema and fault.status in (400, 422):

@@ -158,7 +158,9 @@ class SiteSuite:
                 f"python -m playwright open --save-storage={state} {self._url}"
             )
         session = self._pool.session(origins=self._origins, storage_state=state)
-        return SiteEnvironment(session, urljoin(f"{self._url}/", site_task.start), site_task)
+        return SiteEnvironment(
+            session, urljoin(f"{self._url.rstrip('/')}/", site_task.start), site_task
+        )
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Create the expert of the task.
@@ -244,7 +246,8 @@ def _select_names(selected: Sequence[str], names: tuple[str, ...]) -> tuple[str,
     for name in selected:
         if name not in names:
             raise ConfigError(f"no task {name!r}; {did_you_mean(name, names)}")
-    return tuple(selected) or names
+    # A name that occurs twice would count its tasks twice.
+    return tuple(dict.fromkeys(selected)) or names
 
 
 def _is_storage_state(path: Path) -> bool:

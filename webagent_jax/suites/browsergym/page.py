@@ -38,6 +38,7 @@ _KINDS = {
     "InputTime": "textbox",
     "combobox": "select",
 }
+_CELL_ROLES = ("cell", "gridcell", "columnheader", "rowheader")
 _LABELED = ("checkbox", "radio", "textbox", "select", "slider")
 _SCROLL_PIXELS = 480  # CSS pixels, two thirds of the height of BrowserGym's default viewport
 
@@ -148,7 +149,8 @@ class _AccessibilityTree:
                 label = None
             elif role == "row" and not self._contains_elements(node):
                 # A row of plain cells becomes one line, as in `compact.js`.
-                entries.append({"text": " | ".join(filter(None, self._cell_texts(node)))})
+                if text := self._row_text(node):
+                    entries.append({"text": text})
             else:
                 if role == "image" and name:
                     entries.append({"text": f"image {name}"})
@@ -198,8 +200,17 @@ class _AccessibilityTree:
     def _contains_elements(self, node: Node) -> bool:
         return any(descendant["role"] in _KINDS for descendant in self._descendants(node))
 
-    def _cell_texts(self, row: Node) -> list[str]:
-        return [cell["name"] or self._text_content(cell) for cell in self._children(row)]
+    def _row_text(self, row: Node) -> str:
+        cells = [
+            (child["role"], child["name"] or self._text_content(child))
+            for child in self._children(row)
+        ]
+        # An empty cell keeps its column. Other nodes, such as line breaks, have none.
+        texts = [text for role, text in cells if text or role in _CELL_ROLES]
+        while texts and not texts[-1]:
+            texts.pop()
+        # Of the two spaces at an empty cell, one remains; at the start of the line, none.
+        return " ".join(" | ".join(texts).split())
 
     def _text_content(self, node: Node) -> str:
         return " ".join(n["name"] for n in self._descendants(node) if n["role"] == "StaticText")

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urljoin
 
 from webagent_jax.browser import chromium
 from webagent_jax.browser.context import ContextSpec, checked_origins, isolation
@@ -67,11 +68,11 @@ class BrowserGym:
         options: Mapping[str, Any] | None = None,
         train_seeds: int = 100,
     ) -> None:
-        self.pages = tuple(ids)
+        self.pages = tuple(dict.fromkeys(ids))  # an id twice would count its tasks twice
         self._seeds = task_seeds(train_seeds)
         self._python = python or sys.executable
         self._config = config or BrowserConfig()
-        path = self._config.executable_path or chromium.find_executable()
+        path = chromium.find_executable(self._config.executable_path)
         # Explicit options have priority over the isolated defaults.
         self._options = _env_options(path, checked_origins(origins)) | dict(options or {})
         # Only `allows` and `refusal` are used; BrowserGym opens the contexts.
@@ -193,10 +194,13 @@ class BrowserGymEnvironment:
         Raises:
             InfraError: BrowserGym fails.
         """
-        # The proxy would block the address too, but only with an error page.
-        if action.kind is ActionKind.GOTO and not self._origins.allows(action.value or ""):
-            refusal = self._origins.refusal(action.value or "")
-            return StepResult(replace(self._last_observation, error=refusal), terminated=False)
+        if action.kind is ActionKind.GOTO:
+            url = self._absolute_url(action.value or "")
+            # The proxy would block the address too, but only with an error page.
+            if not self._origins.allows(url):
+                refusal = self._origins.refusal(url)
+                return StepResult(replace(self._last_observation, error=refusal), terminated=False)
+            action = replace(action, value=url)
         result = self._act(action)
         return StepResult(self._make_observation(result["page"]), terminated=bool(result["done"]))
 
@@ -230,6 +234,12 @@ class BrowserGymEnvironment:
             worker.end()
             return
         self._on_close(worker)
+
+    def _absolute_url(self, address: str) -> str:
+        try:
+            return urljoin(self._last_observation.url, address.strip())
+        except ValueError:
+            return address
 
     def _act(self, action: Action) -> Mapping[str, Any]:
         result: dict[str, Any] = self._call(
