@@ -69,7 +69,7 @@ from tools.results.variants import training_curves, variants_of
 DOCS = ROOT / "docs"
 PAGES = (
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("results", "lab_log", "infinity", "training_guide")),
+    *(DOCS / f"{name}.md" for name in ("results", "lab_log", "training_guide")),
 )
 
 # Arguments of `load_variants`.
