@@ -25,10 +25,10 @@ def niceness(thread: int) -> int:
 
 def test_lower_priority_affects_only_thread_and_children() -> None:
     initial_niceness = niceness(threading.get_native_id())
+    lower_niceness = min(initial_niceness + 5, 19)
     with ThreadPoolExecutor(1, initializer=cpu_priority.lower_priority) as executor:
-        assert executor.submit(lambda: niceness(threading.get_native_id())).result() == min(
-            initial_niceness + 5, 19
-        )
+        thread_niceness = executor.submit(lambda: niceness(threading.get_native_id())).result()
+        assert thread_niceness == lower_niceness
         read_command = [
             sys.executable,
             "-c",
@@ -37,7 +37,7 @@ def test_lower_priority_affects_only_thread_and_children() -> None:
         read_result = executor.submit(
             subprocess.run, read_command, capture_output=True, text=True
         ).result()
-        assert int(read_result.stdout) == initial_niceness + 5
+        assert int(read_result.stdout) == lower_niceness
         raise_command = [sys.executable, "-c", _RAISE_PRIORITY]
         raise_result = executor.submit(
             subprocess.run, raise_command, capture_output=True, text=True

@@ -591,7 +591,7 @@ def test_launcher_compares_with_other_evaluation(run, tmp_path, capsys):
     launch(tmp_path / "this", compare=str(tmp_path / "other"))
     output = capsys.readouterr().out
     assert "+25.0 points" in output and "over the first attempts at 8 paired tasks" in output
-    assert "solved now: 2 (fake/test/a/3, fake/test/b/3)" in output
+    assert "learned:   2 (fake/test/a/3, fake/test/b/3)" in output
     comparison = json.loads((tmp_path / "this" / "comparison.json").read_text())
     assert comparison["gained"] == ["fake/test/a/3", "fake/test/b/3"] and comparison["lost"] == []
 

@@ -15,11 +15,13 @@ from absl.testing import flagsaver
 
 from configs import quickstart as quickstart_config
 from tests.metric_records import without_timings
+from tests.train.checkpoints import assert_equal_checkpoints
 from tools import benchmarks
 from tools.benchmarks import speculation
 from webagent_jax import config, policy
 from webagent_jax.config import ConfigError, GuardConfig, SuiteConfig
 from webagent_jax.policy import weights
+from webagent_jax.rollout import Collector
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.episode_log import load_episodes
 from webagent_jax.tracking.metric_writers import read_metrics
@@ -129,22 +131,34 @@ def test_evaluation_resumes_after_interruption(workdir, tmp_path):
     assert len({e.task.id for e in episodes}) == len(episodes) == 4
 
 
-def test_validated_bc_exports_policy_of_best_update(workdir, tmp_path, monkeypatch):
+@pytest.fixture
+def fix_validation_rates(monkeypatch):
+    """Function that replaces the success rates of the next validations.
+
+    Which update is best depends on the CPU otherwise.
+    """
+    measure = Validation.measure
+
+    def fix(rates, num_episodes):
+        unused = iter(rates)
+
+        def measure_fixed_rate(validation):
+            metrics = measure(validation)
+            assert metrics["validation/success"] * num_episodes in range(num_episodes + 1)
+            return metrics | {"validation/success": next(unused)}
+
+        monkeypatch.setattr(Validation, "measure", measure_fixed_rate)
+
+    return fix
+
+
+def test_validated_bc_exports_policy_of_best_update(workdir, tmp_path, fix_validation_rates):
     shutil.copytree(workdir / "bc" / "demos", tmp_path / "demos")
     cfg = dataclasses.replace(
         SMOKE, bc=dataclasses.replace(SMOKE.bc, epochs=3, eval_interval=1, eval_episodes=4)
     )
-    measure = Validation.measure
-    # Which update is best depends on the CPU, so fixed rates replace the measured ones.
     rates = [0.25, 0.75, 0.5]
-    unused = iter(rates)
-
-    def measure_fixed_rate(validation):
-        metrics = measure(validation)
-        assert metrics["validation/success"] in (0, 0.25, 0.5, 0.75, 1)
-        return metrics | {"validation/success": next(unused)}
-
-    monkeypatch.setattr(Validation, "measure", measure_fixed_rate)
+    fix_validation_rates(rates, num_episodes=4)
     policy_dir = train_bc(cfg, tmp_path)
     assert [r["validation/success"] for r in read_metrics(tmp_path / "metrics.jsonl")] == rates
     params = policy.load_hf(policy_dir)[1]
@@ -167,10 +181,34 @@ class _KillingProgress(NullProgress):
             raise _SimulatedKill
 
 
+@pytest.fixture
+def fixed_rewards(monkeypatch):
+    """Let the second attempts of update 1 succeed, and all other attempts of training fail.
+
+    The first update has a gradient then, and the second one can replay successes. Such a small
+    policy hardly succeeds by itself.
+    """
+    run_once = Collector._run_once
+
+    def run_with_fixed_reward(collector, job):
+        episode = run_once(collector, job)
+        is_validation = job.group_index < 0
+        if is_validation or episode.reward is None:
+            return episode
+        is_success = job.update == 0 and job.attempt == 1
+        outcome = Outcome.SUCCESS if is_success else Outcome.FAILURE
+        return dataclasses.replace(episode, reward=float(is_success), outcome=outcome)
+
+    monkeypatch.setattr(Collector, "_run_once", run_with_fixed_reward)
+
+
+@pytest.mark.usefixtures("fixed_rewards")
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
+def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, fix_validation_rates, rank):
     cfg = dataclasses.replace(
         SMOKE,
+        # The tasks of the first update recur in the second one.
+        suite=dataclasses.replace(SMOKE.suite, train_seeds_per_task=1),
         policy=dataclasses.replace(SMOKE.policy, path=str(workdir / "bc" / "policy")),
         lora=dataclasses.replace(SMOKE.lora, rank=rank),
         engine=dataclasses.replace(SMOKE.engine, quantization="int8"),
@@ -185,21 +223,25 @@ def test_resumed_grpo_run_matches_uninterrupted_run(workdir, tmp_path, rank):
             eval_episodes=2,
         ),
     )
+    # The best update is the second one, whose policy is exported.
+    rates = [0.0, 0.5]
+    fix_validation_rates(rates * 2, num_episodes=2)
     full_policy_dir = train_grpo(cfg, tmp_path / "whole")
     with pytest.raises(_SimulatedKill):
         train_grpo(cfg, tmp_path / "cut", _KillingProgress())
     resumed_policy_dir = train_grpo(cfg, tmp_path / "cut")
     params = [policy.load_hf(path)[1] for path in (full_policy_dir, resumed_policy_dir)]
     jax.tree.map(np.testing.assert_array_equal, *params)
+    assert_equal_checkpoints(2, tmp_path / "whole", tmp_path / "cut")
     logs = [read_metrics(tmp_path / f / "metrics.jsonl") for f in ("whole", "cut")]
     if rank == 0:  # adapters have other params than the exported policy
-        # The first of the highest, so the policy of update 1 if both updates have the same success.
-        best = max(logs[0], key=lambda record: record["validation/success"])["update"]
-        best_params = weights.restore_params(tmp_path / "whole" / "best" / str(best), params[0])
+        best_params = weights.restore_params(tmp_path / "whole" / "best" / "2", params[0])
         jax.tree.map(np.testing.assert_array_equal, params[0], best_params)
+    assert [record["validation/success"] for record in logs[0]] == rates
+    assert [record["groups/replayed_fraction"] > 0 for record in logs[0]] == [False, True]
     for full_record, resumed_record in zip(*logs, strict=True):
         assert without_timings(full_record) == without_timings(resumed_record)
-        assert full_record["validation/success"] in (0, 0.5, 1)
+        assert full_record["grad_norm"] > 0
         # Quantized rollouts: the policy before the update is not the one that sampled.
         assert full_record["importance_weight"] != 1
         assert (
@@ -241,6 +283,9 @@ def test_run_with_more_updates_continues_as_if_it_had_them_from_the_start(tmp_pa
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, short_params, params[1])))
     records = read_metrics(tmp_path / "continued" / "metrics.jsonl")
     assert [record["update"] for record in records] == [1, 2]
+    # In the uninterrupted run, the engine has received the params of update 1.
+    whole_records = read_metrics(tmp_path / "whole" / "metrics.jsonl")
+    assert whole_records[1]["sampling_logp_difference"] < 1e-4
     assert run_metadata.read_config(tmp_path / "continued").grpo.updates == 2
     with pytest.raises(ConfigError, match=r"completed 2 updates, more than grpo\.updates=1: set"):
         train_grpo(one_update, tmp_path / "continued")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -171,6 +172,16 @@ def test_product_edits_appear_in_shop(admin: SiteClient, shop: SiteClient, produ
     assert "$1.25" in page.text and "was $2.00" in page.text and "Only 3 left" in page.text
     admin.post(admin_path, **fields, price="1.25", old_price="", stock=3, state="Disabled")
     assert shop.get(shop_path).status == 404
+
+
+def test_searches_ignore_case_of_all_letters(admin: SiteClient, shop: SiteClient, product) -> None:
+    fields = {key: product[key] for key in ("sku", "brand", "category_id", "stock")}
+    name = "Étoile Pan"
+    page = admin.post(f"/products/{product['id']}", **fields, name=name, price="5", state="Enabled")
+    assert not page.errors
+    for query in ("ÉTOILE", "étoile"):
+        for client, path in ((admin, "/products"), (shop, "/search")):
+            assert name in client.get(f"{path}?q={quote(query)}").text
 
 
 def test_new_product_appears_in_shop(admin: SiteClient, shop: SiteClient, product) -> None:

@@ -173,6 +173,46 @@ def test_issue_can_be_created_commented_and_closed(code: SiteClient) -> None:
     assert "Reopen Issue" in code.post(f"{path}/state").text
 
 
+def test_searches_ignore_case_of_all_letters(code: SiteClient) -> None:
+    title = "Übersicht"
+    code.post(f"{LANTERN}/issues/new", title=title, body="")
+    code.post(f"{LANTERN}/edit/README.md", content="Text", message=title)
+    for query in (quote("ÜBERSICHT"), quote("übersicht")):
+        for path in ("/search?scope=issues&", f"{LANTERN}/issues?", f"{LANTERN}/commits?"):
+            assert f"{title}<" in code.get(f"{path}q={query}").text, path
+
+
+def test_issue_keeps_an_assignee_who_has_left(
+    server: ArenaServerHandle, world: str, code: SiteClient
+) -> None:
+    sql = (
+        "SELECT issue.number, user.id, user.name FROM issue JOIN user ON user.id = assignee_id"
+        " JOIN project ON project.id = issue.project_id JOIN member"
+        " ON member.project_id = project.id AND user_id = user.id"
+        " WHERE slug = 'lantern' AND role != 'Owner' AND user.id != 1 LIMIT 1"
+    )
+    ((number, user, name),) = server.rows(world, "code", sql)
+    code.post(f"{LANTERN}/members/{user}/remove")
+    path = f"{LANTERN}/issues/{number}"
+    form = code.get(f"{path}/edit").text
+    assert re.findall(r'<option value="(\d*)" selected>([^<]*)', form)[0] == (str(user), name)
+    page = code.post(f"{path}/edit", title="New title", assignee=user)
+    assert "The issue was saved." in page.text and f'id="assignee">{name}<' in page.text
+    code.post(f"{path}/edit", title="New title", assignee="")
+    assert code.post(f"{path}/edit", title="New title", assignee=user).errors
+
+
+def test_text_below_a_heading_is_rendered() -> None:
+    html_text = code_site.render_markdown(
+        "# One\n## Two\nA <b>\nline.\n- item\n\n# Three\n    code"
+    )
+    assert html_text == (
+        "<h2>One</h2>\n<h3>Two</h3>\n<p>A &lt;b&gt; line.</p>\n<p class='item'>item</p>\n"
+        "<h2>Three</h2>\n<pre>code</pre>"
+    )
+    assert code_site.render_markdown("#\n" * 2000).count("<h2>") == 2000
+
+
 def test_days_are_stored_in_iso_format(
     server: ArenaServerHandle, world: str, code: SiteClient
 ) -> None:

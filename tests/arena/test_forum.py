@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -52,6 +53,12 @@ def test_search_finds_communities_and_reports_no_match(forum: SiteClient) -> Non
     assert 'href="/c/worthit"' in forum.get("/search?q=worth+it").text
     assert forum.get("/search?q=").location == "/communities"
     assert forum.get("/all?sort=top&period=").location == "/all?sort=top"
+
+
+def test_search_ignores_case_of_all_letters(forum: SiteClient) -> None:
+    forum.post("/c/books/submit", title="Über die Öfen", url="", body="")
+    for query in ("ÜBER", "über öFEN"):
+        assert "No posts found" not in forum.get(f"/search?q={quote(query)}").text
 
 
 def test_search_takes_percent_and_underscore_literally(forum: SiteClient) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.arena.conftest import SiteClient
+from tests.arena.conftest import SiteClient, call_asgi
 from tests.report.browsing import PHONE, launch_chromium
 from webagent_jax.arena import common
 from webagent_jax.arena.client import ArenaServerHandle
+from webagent_jax.arena.registry import SITES
+from webagent_jax.arena.server import ArenaApp
 from webagent_jax.arena.task import Data
 
 NEXT_ORDER = 305_001
@@ -192,6 +195,67 @@ def test_cart_survives_sign_in_during_checkout(shop: SiteClient, product) -> Non
     assert 'value="20"' in shop.get("/cart").text
     shop.post("/sign-out")
     assert "Your cart is empty." in shop.get("/cart").text
+
+
+@pytest.mark.parametrize("path", ["/register", "/sign-in"])
+def test_inputs_of_another_account_are_forgotten(
+    shop: SiteClient, data: Data, product, path: str
+) -> None:
+    other = data["shop"].execute("SELECT email, password FROM customer WHERE id = 2").fetchone()
+    add_to_cart(shop, product)
+    shop.post("/cart/coupon", code="SPRING10")
+    shop.post("/compare/add", slug=product["slug"])
+    shop.post("/checkout", address=1)
+    shop.post("/checkout/delivery", delivery="Express")
+    fields = dict(other) if path == "/sign-in" else {"email": "new@mailbox.example"}
+    page = shop.post(path, **{"first": "N", "last": "W", "password": "long enough"} | fields)
+    assert "<h1>" in page.text and not page.errors
+    add_to_cart(shop, product)
+    assert "SPRING10" not in shop.get("/cart").text
+    assert product["name"] not in shop.get("/compare").text
+    assert "address first" in shop.post("/checkout/payment", payment="Credit card").text
+
+
+def test_inputs_of_a_visitor_survive_sign_in(shop: SiteClient, product) -> None:
+    shop.post("/sign-out")
+    add_to_cart(shop, product)
+    shop.post("/cart/coupon", code="SPRING10")
+    user = common.agent_user()
+    shop.post("/sign-in", email=user.email, password=user.password)
+    assert "SPRING10" in shop.get("/cart").text
+
+
+def test_order_needs_an_address_of_its_customer(product) -> None:
+    arena = ArenaApp(SITES)
+    world = arena.worlds.new()
+
+    def post(path: str, **fields: object) -> int:
+        body = urlencode(fields).encode()
+        return call_asgi(arena, f"shop.{world.name}.localhost:1", path, "POST", body).status
+
+    choice = product["option_values"].split(", ")[0]
+    assert post("/cart/add", slug=product["slug"], choice=choice, quantity=1) == 303
+    for address, status in ((2, 404), (1, 303)):
+        world.sessions["shop"].pending_inputs["address"] = address
+        assert post("/checkout/payment", payment="Credit card") == status
+
+
+def test_cancelled_order_returns_its_products(
+    server: ArenaServerHandle, world: str, shop: SiteClient, data: Data
+) -> None:
+    sql = "SELECT id FROM purchase WHERE customer_id = 1 AND status = 'Processing'"
+    (number,) = data["shop"].execute(sql).fetchone()
+    sql = (
+        "SELECT product.id, stock, sold, sum(quantity) FROM product JOIN purchase_item"
+        f" ON product_id = product.id WHERE purchase_id = {number} GROUP BY product.id"
+    )
+    before = server.rows(world, "shop", sql)
+    assert "was cancelled" in shop.post(f"/account/orders/{number}/cancel").text
+    assert server.rows(world, "shop", sql) == [
+        [product, stock + quantity, sold - quantity, quantity]
+        for product, stock, sold, quantity in before
+    ]
+    assert "cannot be cancelled" in shop.post(f"/account/orders/{number}/cancel").text
 
 
 def test_deleted_address_restarts_checkout(

@@ -15,6 +15,7 @@ import pytest
 from tests.arena.conftest import SiteClient
 from tools.check_relabeling import ExpertOf, run
 from webagent_jax.arena import selection
+from webagent_jax.arena.client import ArenaServerHandle
 from webagent_jax.arena.registry import SITES, TEMPLATES
 from webagent_jax.arena.selection import GeneratedTask
 from webagent_jax.arena.shop.cart import MAX_QUANTITY
@@ -84,6 +85,24 @@ def run_expert(
         return environment.compute_reward(decisions[-1].action.value), decisions
     finally:
         environment.close()
+
+
+def test_browser_goes_back_to_a_form_with_errors(
+    pool: BrowserPool, server: ArenaServerHandle, world: str
+) -> None:
+    with closing(pool.session(origins=[server.origin(world)], viewport=(1280, 720))) as session:
+        session.goto(f"{server.addresses(world)['shopping']}/contact")
+        for kind, name, value in (
+            (ActionKind.TYPE, "Message", "Hi there"),
+            (ActionKind.CLICK, "Send Message", None),
+            (ActionKind.CLICK, "Help", None),
+            (ActionKind.GO_BACK, "", None),
+        ):
+            elements = session.observe().elements.items()
+            number = next((key for key, element in elements if element.name == name), None)
+            assert session.act(Action(kind, number, value)) is None
+        text = session.observe().text
+        assert "Hi there" in text and "At least 10 characters." in text
 
 
 @pytest.mark.parametrize("template", TEMPLATE_NAMES)

@@ -94,13 +94,24 @@ def test_selection_matches_task_counts(
             assert {key: counts[key] for key in expected} == expected
 
 
-def test_splits_share_no_instance(tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]) -> None:
-    keys = {
-        split: {(item.template.name, json.dumps(dict(item.instance.slots))) for item in items}
-        for split, items in tasks_by_split.items()
+def slots_keys(items: Sequence[GeneratedTask]) -> set[tuple[str, str]]:
+    return {(item.template.name, json.dumps(dict(item.instance.slots))) for item in items}
+
+
+def evaluator_keys(items: Sequence[GeneratedTask]) -> set[tuple[str, str]]:
+    """Return the keys of all tasks whose evaluators do not compare an answer."""
+    return {
+        (item.template.name, json.dumps(item.task.eval))
+        for item in items
+        if "string_match" not in item.task.eval["eval_types"]
     }
-    assert not keys["train"] & keys["test"]
-    assert all(len(keys[split]) == len(items) for split, items in tasks_by_split.items())
+
+
+def test_splits_share_no_instance(tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]) -> None:
+    train, test = tasks_by_split["train"], tasks_by_split["test"]
+    assert not slots_keys(train) & slots_keys(test)
+    assert not evaluator_keys(train) & evaluator_keys(test)
+    assert all(len(slots_keys(items)) == len(items) for items in tasks_by_split.values())
     ids = [item.task.id for split in tasks_by_split.values() for item in split]
     assert len(set(ids)) == len(ids)
 
@@ -116,15 +127,11 @@ def test_selection_is_deterministic(
 def test_generated_tasks_exclude_test_split(
     data: Data, tasks_by_split: dict[Split, tuple[GeneratedTask, ...]]
 ) -> None:
-    test_keys = {
-        (item.template.name, json.dumps(dict(item.instance.slots)))
-        for item in tasks_by_split["test"]
-    }
-    source = selection.generate_tasks(TEMPLATES, data, seed=3, excluded=tasks_by_split["test"])
+    test = tasks_by_split["test"]
+    source = selection.generate_tasks(TEMPLATES, data, seed=3, excluded=test)
     sample = list(itertools.islice(source, 400))
-    assert not test_keys & {
-        (item.template.name, json.dumps(dict(item.instance.slots))) for item in sample
-    }
+    assert not slots_keys(sample) & slots_keys(test)
+    assert not evaluator_keys(sample) & evaluator_keys(test)
     assert len({item.task.id for item in sample}) == 400
     other_sample = list(itertools.islice(selection.generate_tasks(TEMPLATES, data, seed=4), 400))
     assert [item.task.intent for item in other_sample] != [item.task.intent for item in sample]
@@ -135,6 +142,18 @@ class MissingMember(random.Random):
 
     def randint(self, a: int, b: int) -> int:
         return 33
+
+
+def test_option_of_a_product_is_asked_only_if_ordered_once(data: Data) -> None:
+    template = next(template for template in TEMPLATES if template.name == "shop/order-choice")
+    for item in itertools.islice(selection.generate_tasks([template], data, seed=5), 30):
+        slots = item.instance.slots
+        sql = (
+            "SELECT count(*) FROM purchase_item JOIN product ON product.id = product_id"
+            " WHERE purchase_id = ? AND name = ?"
+        )
+        counts = data["shop"].execute(sql, [slots["number"], slots["product"]]).fetchone()
+        assert tuple(counts) == (1,), item.task.intent
 
 
 @pytest.mark.parametrize("name", ["forum/message", "forum/block", "forum/points"])

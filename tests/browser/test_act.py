@@ -187,6 +187,70 @@ def test_click_scrolls_to_element_deep_in_frame(show: Show) -> None:
     assert session.observe().title == "1"
 
 
+@pytest.mark.parametrize("style", ["padding: 20px 40px", "border: 9px solid; transform: scale(2)"])
+def test_click_hits_small_element_in_padded_or_scaled_frame(style: str, show: Show) -> None:
+    session = show(
+        f"""<iframe style='transform-origin: 0 0; {style}' srcdoc="<style>* {{ margin: 0 }}
+        b {{ display: block; height: 12px; width: 20px; font-size: 9px }}</style>
+        <b onclick='parent.document.title = 1'>One</b><b onclick='parent.document.title = 2'>Two</b>
+        <b onclick='parent.document.title = 3'>Three</b>"></iframe>"""
+    )
+    for number, name in enumerate(("One", "Two", "Three"), start=1):
+        assert act(session, ActionKind.CLICK, name) is None
+        assert session.observe().title == str(number)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_click_refusal_names_element_covering_frame(is_nested: bool, show: Show, site: Any) -> None:
+    site.add_page("<button onclick='top.document.title = 1'>In</button>", "/frame")
+    site.add_page("<iframe src=/frame></iframe>", "/outer")
+    session = show(
+        f"""<iframe src={"/outer" if is_nested else "/frame"}></iframe>
+        <div id=d style='position:fixed; inset:0' onclick='document.title = 2'>Shade</div>"""
+    )
+    error = act(session, ActionKind.CLICK, "In")
+    assert error == 'the frame of the element is covered by element 2 "Shade"'
+    assert session.observe().title == "page"
+    session.evaluate("() => { d.hidden = true }")
+    assert act(session, ActionKind.CLICK, "In") is None
+    assert session.observe().title == "1"
+
+
+DISCARD = {"removed": "f.remove()", "navigated": "f.srcdoc = '<p>other</p>'"}
+
+
+@pytest.mark.parametrize("script", DISCARD.values(), ids=DISCARD)
+def test_actions_on_elements_of_discarded_frame_are_refused(script: str, show: Show) -> None:
+    session = show(
+        """<iframe id=f srcdoc="<button>Go</button><input aria-label=Name>
+        <select aria-label=Pick><option>A<option>B</select>"></iframe>"""
+    )
+    observation = session.observe()
+    session.evaluate(f"() => {{ {script} }}")
+    session.settle()
+    for kind, name, value in (
+        (ActionKind.CLICK, "Go", None),
+        (ActionKind.TYPE, "Name", "x"),
+        (ActionKind.PRESS_ENTER, "Name", None),
+        (ActionKind.PRESS, "Name", "a"),
+        (ActionKind.SELECT, "Pick", "B"),
+        (ActionKind.SCROLL_DOWN, "Go", None),
+    ):
+        element_id = find_id(observation, name)
+        error = session.act(Action(kind, element_id, value))
+        assert error == f"element {element_id} is not on the page any more"
+
+
+def test_type_stops_if_frame_of_field_disappears(show: Show) -> None:
+    session = show(
+        """<iframe srcdoc="<input aria-label=A oninput='frameElement.remove()'>"></iframe>
+        <script>document.onkeydown = ({key}) => { document.title += key }</script>"""
+    )
+    error = act(session, ActionKind.TYPE, "A", "1234")
+    assert error == "element 1 is not on the page any more"
+    assert session.observe().title == "page"
+
+
 def test_click_refusal_states_reason(show: Show) -> None:
     session = show(
         """<button id=b>Under</button><button id=c>Gone</button><button id=d>Off</button>
@@ -397,6 +461,27 @@ def test_type_writes_lines_into_rich_text(text: str, lines: list[str], show: Sho
     assert session.evaluate(script) == lines
 
 
+# Replaces built-in functions as Prototype.js does, in the admin of Magento for one.
+PROTOTYPE_JS = """<script>
+Array.from = (list) => Object.assign([], list);
+Element.prototype.scrollTo = function () { window.scrollTo(0, this.offsetTop) };
+Element.prototype.select = () => [];
+</script>"""
+
+
+def test_actions_work_on_page_with_prototype_js(show: Show) -> None:
+    session = show(
+        f"""{PROTOTYPE_JS}<div contenteditable aria-label=Text>old</div>{LIST_IN_HIDDEN_BOX}
+        <div id=d hidden style='position:fixed; inset:0; background:#fff8'>Wait</div>"""
+    )
+    assert act(session, ActionKind.TYPE, "Text", "new") is None
+    observation = session.observe()
+    assert observation.elements[find_id(observation, "Text")].value == "new"
+    session.evaluate("() => { d.hidden = false }")
+    assert session.act(Action(ActionKind.CLICK, find_id(observation, "Below"))) is not None
+    assert session.evaluate("box.scrollTop") == 0
+
+
 def test_chosen_date_is_reported_outside_its_shadow_root(show: Show) -> None:
     session = show(
         """<div id=host></div><p id=p></p><script>
@@ -426,6 +511,19 @@ def test_back_and_forward_navigate_history(show: Show, site: Any) -> None:
     assert act(session, ActionKind.GO_FORWARD) is None
     assert session.observe().text == "second"
     assert act(session, ActionKind.GO_FORWARD) == "there is no page to go forward to"
+
+
+def test_back_and_forward_navigate_history_of_a_frame(show: Show, site: Any) -> None:
+    """Playwright's `go_back` waits for a navigation of the page until its timeout."""
+    site.add_page("<a href=/second>Next</a>", "/first")
+    site.add_page("<p>second</p>", "/second")
+    session = show("<p>outer</p><iframe src=/first></iframe>")
+    assert act(session, ActionKind.CLICK, "Next") is None
+    assert session.observe().text == "outer\nsecond"
+    assert act(session, ActionKind.GO_BACK) is None
+    assert session.observe().text.startswith("outer\nlink Next")
+    assert act(session, ActionKind.GO_FORWARD) is None
+    assert session.observe().text == "outer\nsecond"
 
 
 def test_link_opens_tab_and_switch_tab_selects_it(show: Show, site: Any) -> None:
@@ -503,6 +601,69 @@ def test_action_after_its_tab_closed_is_refused(show: Show, site: Any) -> None:
     assert session.observe().text == "button Close [1]"
 
 
+def test_action_after_a_tab_opened_is_refused(show: Show, site: Any) -> None:
+    """Ids in the new tab can be the same, but the agent has not chosen its elements."""
+    url = site.add_page(
+        """<button onclick="document.title = 'deleted'">Delete</button>""", "/popup"
+    )
+    session = show("<button>Open</button>")
+
+    async def open_popup(page: Page) -> None:
+        await (await page.context.new_page()).goto(url)
+
+    session.observe()
+    session.with_page(open_popup)
+    for kind, element_id in ((ActionKind.CLICK, "1"), (ActionKind.PRESS_ENTER, None)):
+        assert session.act(Action(kind, element_id)) == "a new tab has opened"
+    observation = session.observe()
+    assert (observation.title, observation.text.splitlines()[-1]) == ("page", "button Delete [1]")
+    assert session.act(Action(ActionKind.CLICK, "1")) is None
+    assert session.observe().title == "deleted"
+    # Switch Tab, Goto and the methods of the session do not refer to the observed tab.
+    session.with_page(open_popup)
+    assert session.act(Action(ActionKind.SWITCH_TAB, None, "0")) is None
+    assert session.act(Action(ActionKind.SCROLL_DOWN)) == "the page does not scroll further down"
+    session.observe()
+    session.with_page(open_popup)
+    assert session.act(Action(ActionKind.GOTO, None, "/")) is None
+    session.observe()
+    session.open_tab(url)
+    assert session.act(Action(ActionKind.SCROLL_DOWN)) == "the page does not scroll further down"
+
+
+SLOW_TABS = {
+    "link": "<a href=/slow target=_blank>Open</a>",
+    "form": "<form action=/slow target=_blank><button>Open</button></form>",
+    "script": "<button onclick=\"window.open('/slow')\">Open</button>",
+}
+
+
+@pytest.mark.parametrize("body", SLOW_TABS.values(), ids=SLOW_TABS)
+def test_click_waits_for_slow_server_of_new_tab(body: str, site: Any) -> None:
+    site.add_page("<p>slow page</p>", "/slow")
+    site.delays["/slow"] = 3.0
+    with (
+        BrowserPool(BrowserConfig(settle_timeout=0.5)) as pool,
+        pool.session(origins=[site.origin]) as session,
+    ):
+        session.goto(site.add_page(body))
+        assert act(session, ActionKind.CLICK, "Open") is None
+        assert session.observe().text.endswith("slow page")
+
+
+def test_tab_without_answer_is_reported(site: Any) -> None:
+    site.delays["/never"] = 30
+    with (
+        BrowserPool(BrowserConfig(settle_timeout=0.5, navigation_timeout=4.0)) as pool,
+        pool.session(origins=[site.origin]) as session,
+    ):
+        session.goto(site.add_page("<a href=/never target=_blank>Open</a>"))
+        assert act(session, ActionKind.CLICK, "Open") is None
+        observation = session.observe()
+        assert observation.error == "the next page did not answer in 4 s"
+        assert observation.text == "link Open [1]"
+
+
 def test_click_waits_for_new_tab_unless_prevented(show: Show, site: Any) -> None:
     site.add_page("<p>second</p>", "/two")
     session = show(
@@ -535,6 +696,7 @@ def test_click_continues_after_alert(show: Show) -> None:
         ("a slow navigation", "location.href = '/slow'"),
         ("a slow request", "fetch('/slow').then((r) => r.text()).then((t) => p.innerHTML = t)"),
         ("a short timer", "setTimeout(show, 300)"),
+        ("nested timers", "const t = setTimeout; t(() => t(() => t(show, 99), 99), 99)"),
         ("frames", "const f = requestAnimationFrame; f(() => f(() => f(show)))"),
     ],
 )
@@ -564,6 +726,27 @@ def test_action_waits_for_changes_in_a_frame(script: str, show: Show, site: Any)
         "/frame",
     )
     session = show("<iframe src=/frame></iframe>")
+    assert act(session, ActionKind.CLICK, "A") is None
+    assert session.observe().text.endswith("late")
+
+
+def test_action_waits_for_changes_in_a_frame_with_prototype_js(show: Show, site: Any) -> None:
+    site.add_page("<button onclick='setTimeout(() => { this.innerText = 1 }, 300)'>A", "/frame")
+    session = show(f"<iframe src=/frame></iframe>{PROTOTYPE_JS}")
+    assert act(session, ActionKind.CLICK, "A") is None
+    assert session.observe().text == "button 1 [1]"
+
+
+def test_action_waits_for_changes_after_the_page_was_never_quiet(show: Show) -> None:
+    session = show(
+        """<button onclick="n = 0; f()">A</button><p id=p>early</p><script>let n;
+        const f = () => { p.title = n; n++ < 40 ? setTimeout(f, 5) : p.textContent = 'late' };
+        </script>"""
+    )
+    session.evaluate("() => { window.changes = setInterval(() => { p.title += 'x' }, 1) }")
+    session.settle()
+    session.evaluate("() => clearInterval(changes)")
+    session.settle()
     assert act(session, ActionKind.CLICK, "A") is None
     assert session.observe().text.endswith("late")
 
@@ -649,6 +832,7 @@ def test_dialog_that_fades_in_is_found_in_25_of_25_tries(show: Show) -> None:
         "d.animate({opacity: [0, 0]}, {duration: 300}).pause()",
         "d.animate({color: ['red', 'blue']}, {duration: 9500})",
         "(function draw() { requestAnimationFrame(draw) })()",
+        "(function poll() { setTimeout(poll, 99) })()",
         "(async () => { for (;;) await new Promise(requestAnimationFrame) })()",
     ],
 )

@@ -22,6 +22,7 @@ _LEAVE_TRACES = """async () => {
     window.name = 'a';
     localStorage.a = sessionStorage.a = 1;
     await new Promise((done) => { indexedDB.open('a').onsuccess = done; });
+    await caches.open('a');
     document.querySelector('input').value = 'a';
     history.pushState({}, '', '/elsewhere');
     scrollTo(0, 300);
@@ -29,8 +30,10 @@ _LEAVE_TRACES = """async () => {
     onbeforeunload = (event) => event.preventDefault();
 }"""
 _FIND_TRACES = """async () => [document.cookie, window.name, localStorage.length,
-    sessionStorage.length, (await indexedDB.databases()).length, history.length, history.state,
-    document.querySelector('input').value, scrollY, document.referrer, document.hasFocus()]"""
+    sessionStorage.length, (await indexedDB.databases()).length, await caches.keys(),
+    history.length, history.state, document.querySelector('input').value,
+    document.querySelector('input').matches(':hover'), scrollY, document.referrer,
+    document.hasFocus()]"""
 _PAGE = "<input aria-label=A><div style='height: 3000px'>x</div>"
 
 
@@ -51,6 +54,7 @@ def test_reused_context_has_no_state_of_last_session(pool: BrowserPool, site: An
         session.goto(url)
         state = session.evaluate(_FIND_TRACES)
         observation = session.observe()
+        assert session.act(Action(ActionKind.HOVER, "1")) is None
         session.evaluate(_LEAVE_TRACES)
     with pool.session(origins=[site.origin], reuse=True) as session:
         session.goto(url)

@@ -80,7 +80,7 @@ def test_frame_content_is_observed_in_page_order(show_frame: ShowFrame) -> None:
 
 @pytest.mark.browser
 def test_actions_work_inside_frame(show_frame: ShowFrame) -> None:
-    session = show_frame(style="border:20px solid; padding:7px")
+    session = show_frame(style="border:20px solid; padding:37px")
     ids = ids_by_name(session.observe())
     assert session.act(Action(ActionKind.CLICK, ids["Press"])) is None
     assert session.act(Action(ActionKind.TYPE, ids["Name"], "Ada L.")) is None

@@ -206,6 +206,20 @@ GOLDENS: dict[str, tuple[str, str]] = {
         """button In a frame [1]
         button In a shadow [2]""",
     ),
+    "shown on hover, import of another origin": (
+        """<style>@import url("http://127.0.0.1:1/fonts.css");
+        p button { opacity: 0 } p:hover button { opacity: 1 }</style>
+        <p>Row <button>Delete</button></p>""",
+        """Row
+        button Delete [1]""",
+    ),
+    "Prototype.js": (
+        """<script>Array.from = (list) => Object.assign([], list)</script>
+        <label for=a>SKU</label> <input id=a>
+        <label for=b>Status</label> <select id=b><option>Enabled<option>Disabled</select>""",
+        """textbox SKU [1]
+        select Status [2] = Enabled (Enabled, Disabled)""",
+    ),
 }
 
 
@@ -256,6 +270,23 @@ def test_replacements_take_over_ids(show: Show) -> None:
         *("Bob", "button Open [2]", "Cleo", "button Open [5]"),
         *("textbox Note [3]", "button Save [6]"),
     ]
+
+
+@pytest.mark.browser
+def test_elements_of_reloaded_frame_take_over_ids(show: Show) -> None:
+    button = "<button onclick='parent.document.title = 1'>Open</button>"
+    session = show(f"""<p>outer</p><iframe id=f srcdoc="{button}"></iframe>""")
+
+    def reload() -> None:
+        session.evaluate("() => { f.srcdoc = f.srcdoc }")
+        session.settle()
+
+    text = session.observe().text
+    reload()
+    assert session.act(Action(ActionKind.CLICK, "1")) is None
+    assert session.observe().title == "1"
+    reload()
+    assert session.observe().text == text
 
 
 @pytest.mark.browser

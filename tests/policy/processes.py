@@ -1,4 +1,4 @@
-"""Copies and exports of params over two processes with four devices each.
+"""Exchanges, copies and exports over two processes with four devices each.
 
 python -m tests.policy.processes PORT PROCESS_ID FOLDER
 Each process writes its results to FOLDER/PROCESS_ID.json.
@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from tests.learn import sharded
-from webagent_jax import policy
+from webagent_jax import distributed, policy
 from webagent_jax.config import LoRAConfig, MeshConfig, PolicyConfig, RunConfig
 from webagent_jax.learn.microbatches import gather_local_rows, split_microbatches
 from webagent_jax.policy import sharding
@@ -39,6 +39,11 @@ def count_wrong_values(params, expected):
         )
         for shard in leaf.addressable_shards
     )
+
+
+def make_value(process_id):
+    """Return the value of a process for `allgather`; its JSON is longer for the second process."""
+    return {"é": [process_id] * (1 + 9 * process_id)}
 
 
 def copy_params(expected):
@@ -92,7 +97,11 @@ def main(port, process_id, folder):
     jax.config.update("jax_num_cpu_devices", 4)
     jax.distributed.initialize(f"localhost:{port}", 2, int(process_id))
     _, expected = policy.load_hf(NAME)
-    results = {**copy_params(expected), "rows": shard_rows()}
+    results = {
+        **copy_params(expected),
+        "rows": shard_rows(),
+        "gathered_values": distributed.allgather(make_value(jax.process_index())),
+    }
     export(Path(folder))
     (Path(folder) / f"{process_id}.json").write_text(json.dumps(results))
     jax.distributed.shutdown()

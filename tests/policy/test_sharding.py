@@ -157,6 +157,12 @@ def test_two_processes_keep_their_rows(two_processes):
 
 
 @pytest.mark.timeout(600)
+def test_two_processes_exchange_values_of_different_lengths(two_processes):
+    for result in two_processes[0]:
+        assert result["gathered_values"] == [processes.make_value(i) for i in range(2)]
+
+
+@pytest.mark.timeout(600)
 def test_two_processes_export_like_one(two_processes, tmp_path):
     _, folder = two_processes
     processes.export(tmp_path)

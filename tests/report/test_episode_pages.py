@@ -283,6 +283,22 @@ def test_pieces_concatenate_to_response_text(tmp_path: Path) -> None:
     assert pieces[-1] == ""
 
 
+def test_tokens_of_an_adapter_need_no_weights(tmp_path: Path) -> None:
+    base = tmp_path / "base"  # as an Orbax checkpoint, which no adapter can be merged into
+    shutil.copytree(policy.resolve_dir("webagent-tiny"), base)
+    for file in base.glob("*.safetensors"):
+        file.unlink()
+    adapter = {"base_model_name_or_path": str(base), "r": 2, "lora_alpha": 2}
+    adapter_file = tmp_path / "adapter" / "adapter_config.json"
+    atomic_files.write_json(adapter_file, adapter)
+    atomic_files.write_json(
+        tmp_path / "config.json", {"config": {"policy": {"path": str(adapter_file.parent)}}}
+    )
+    assert token_text.directory(tmp_path) == base
+    adapter_file.write_text("{")
+    assert token_text.directory(tmp_path) is None
+
+
 def test_missing_tokenizer_returns_none(tmp_path: Path) -> None:
     assert token_text.directory(tmp_path) is None
     assert token_text.directory(tmp_path / "nowhere") is None
@@ -313,17 +329,60 @@ def test_advantages_of_groups_follow_config(tmp_path: Path) -> None:
     assert read_advantages(tmp_path, {"option_of_another_version": 1}) == [None] * 8
 
 
+@pytest.mark.parametrize("filter_groups", [True, False])
+def test_groups_that_are_not_trained_on_have_no_advantages(
+    filter_groups: bool, tmp_path: Path
+) -> None:
+    episodes = make_training_episodes(1)
+    solved = [dataclasses.replace(e, reward=1.0) for e in episodes[:4]]
+    log = tmp_path / "episodes" / "update-00001.jsonl"
+    episode_log.append_episodes(log, [*solved, *episodes[4:]])
+    awr = {"advantage_estimator": "exponential", "policy_loss": "logp"}
+    advantages = read_advantages(tmp_path, {"grpo": awr | {"filter_groups": filter_groups}})
+    assert advantages[:4] == ([None] * 4 if filter_groups else [1.0] * 4)
+    # Rewards 0, 1, 1, 1: exp(-3/4) and exp(1/4).
+    assert advantages[4:] == pytest.approx([0.4724, 1.284, 1.284, 1.284], abs=1e-4)
+    shutil.rmtree(tmp_path / "report")
+    # Advantages of turns, which decide whether a group is trained on, are not computed.
+    steps = {"step_advantage_weight": 1.0, "filter_groups": filter_groups}
+    advantages = read_advantages(tmp_path, {"grpo": steps})
+    assert advantages[:4] == ([None] * 4 if filter_groups else [0.0] * 4)
+
+
+def test_group_in_logs_of_two_processes_has_advantages(tmp_path: Path) -> None:
+    """A run that continues with another number of processes finishes a group in another log."""
+    episodes = make_training_episodes(1)
+    failed = dataclasses.replace(episodes[1], reward=None, outcome=types.Outcome.INFRA)
+    log = tmp_path / "episodes" / "update-00001.jsonl"
+    episode_log.append_episodes(log, [episodes[0], failed, *episodes[2:4]])
+    # Rewards 0, 1, 1: mean 2/3, unbiased standard deviation 0.577.
+    first, second, *others = read_advantages(tmp_path, {"seed": 1})
+    assert second is None
+    assert [first, *others] == pytest.approx([-1.1545, 0.5772, 0.5772], abs=1e-3)
+    # This log comes first, but its second attempt is the later one.
+    other = log.with_name("update-00001-process-1.jsonl")
+    episode_log.append_episodes(other, [episodes[1], *episodes[4:]])
+    advantages = read_advantages(tmp_path, {"seed": 1})
+    assert advantages.pop(6) is None
+    assert advantages == pytest.approx([0.5, -1.5, 0.5, 0.5, 0.5, -1.5, 0.5, 0.5], abs=1e-3)
+    shutil.rmtree(tmp_path / "report")
+    # The mean of the batch of both processes: 6 of 8.
+    batch_mean = {"grpo": {"advantage_estimator": "batch_mean"}}
+    expected = [0.25, -0.75, 0.25, 0.25, 0.25, -0.75, None, 0.25, 0.25]
+    assert read_advantages(tmp_path, batch_mean) == expected
+
+
 def test_advantages_that_log_does_not_determine_are_omitted(tmp_path: Path) -> None:
     log = tmp_path / "episodes" / "update-00001.jsonl"
     episode_log.append_episodes(log, make_training_episodes(1))
-    batch_mean = {"grpo": {"advantage_estimator": "batch_mean"}}
-    assert None not in read_advantages(tmp_path, batch_mean)
+    batch_mean = {"advantage_estimator": "batch_mean"}
+    assert None not in read_advantages(tmp_path, {"grpo": batch_mean})
     replay = {"grpo": {"success_replay": True}, "suite": {"train_seeds_per_task": 5}}
-    for options in ({"rollout": {"group_timeout": 60.0}}, replay):
+    # An asynchronous update trains on groups in the logs of earlier ones.
+    asynchronous = {"grpo": batch_mean | {"max_staleness": 1}}
+    for options in ({"rollout": {"group_timeout": 60.0}}, replay, asynchronous):
         shutil.rmtree(tmp_path / "report")
         assert read_advantages(tmp_path, options) == [None] * 8
-    shutil.copyfile(log, log.with_name("update-00001-process-1.jsonl"))
-    assert read_advantages(tmp_path, batch_mean) == [None] * 16
 
 
 def test_infra_attempt_has_no_advantage_and_its_retry_has_one(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.report.browsing import PHONE, launch_chromium, open_report, wait_for_turns
-from tests.report.conftest import INJECTION, make_episode
+from tests.report.conftest import INJECTION, make_episode, make_training_episodes
 from webagent_jax import types
 from webagent_jax.config import RunConfig
 from webagent_jax.report import html
 from webagent_jax.tracking import atomic_files, episode_log, episode_stats
+from webagent_jax.tracking.metric_writers import JsonlWriter
 
 pytestmark = pytest.mark.browser
 
@@ -200,6 +201,30 @@ def test_keys_navigate_turns_and_episodes(page: Page) -> None:
     assert page.evaluate("document.activeElement.dataset.id") == "update-1/1"
 
 
+def test_list_shows_row_of_the_episode_after_a_full_page(page: Page) -> None:
+    show(page, "episode=bc/12")  # 48 episodes of the base policy come first
+    page.keyboard.press("Escape")
+    expect(page.locator("#episodes > li")).to_have_count(120)
+    assert page.evaluate("document.activeElement.dataset.id") == "bc/12"
+
+
+def test_skip_link_keeps_the_episode(page: Page) -> None:
+    show(page, "log=update-1&episode=update-1/2&turn=2")
+    # The listener of the page precedes this one.
+    follow = """selector => new Promise((done) => {
+        addEventListener("hashchange", () => done(location.hash), { once: true });
+        document.querySelector(selector).click();
+    })"""
+    assert page.evaluate(follow, ".skip") == "#main"
+    expect(page.locator("#overview")).to_be_hidden()
+    expect(page.locator(".counter")).to_have_text("Turn 2 of 3")
+    page.keyboard.press("Escape")
+    expect(page.locator("#count")).to_contain_text("8 episodes")
+    show(page, "episode=update-1/2")
+    assert page.evaluate(follow, "nav a[href='#training']") == "#training"
+    expect(page.locator("#overview")).to_be_visible()
+
+
 def test_help_key_is_ignored_in_search_box(page: Page) -> None:
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
@@ -281,6 +306,24 @@ def test_retried_fault_is_no_attempt(browser: Browser, tmp_path: Path) -> None:
         # A link to the superseded episode remains valid.
         show(page, f"episode={str(ids[0]).rpartition('/')[0]}/0")
         expect(page.locator(".pane h3")).to_contain_text("attempt 1")
+
+
+def test_group_in_two_logs_is_one_group(browser: Browser, tmp_path: Path) -> None:
+    """A run that continues with another number of processes finishes a group in another log."""
+    episodes = make_training_episodes(1)[:4]
+    fault = dataclasses.replace(
+        episodes[1], turns=(), reward=None, outcome=types.Outcome.INFRA, infra_error="gone"
+    )
+    folder = tmp_path / "grpo" / "episodes"
+    episode_log.append_episodes(folder / "update-00001.jsonl", [episodes[0], fault])
+    episode_log.append_episodes(folder / "update-00001-process-1.jsonl", episodes[1:])
+    JsonlWriter(tmp_path / "grpo" / "metrics.jsonl").write(1, {"reward": 0.75})
+    with open_report(browser, html.write_report(tmp_path)) as page:
+        expect(page.locator("#count")).to_have_text("4 episodes, 75 % solved")
+        show(page, "episode=update-1/0")
+        expect(page.locator(".compare a")).to_have_text(
+            [f"✓attempt {n} 3 turns" for n in (2, 3, 4)]
+        )
 
 
 def test_link_opens_turn(browser: Browser, report: Path) -> None:

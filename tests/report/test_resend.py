@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import jax
 import pytest
 from absl.testing import flagsaver
 from playwright.sync_api import Browser, Page, expect
@@ -24,6 +25,7 @@ from webagent_jax import config, policy
 from webagent_jax.config import EndpointConfig, EvalConfig, PolicyConfig
 from webagent_jax.evaluate import evaluate
 from webagent_jax.local_site import LocalServer
+from webagent_jax.policy import lora, peft_adapter, weights
 from webagent_jax.report import server
 from webagent_jax.report.resend import PromptSender
 from webagent_jax.tracking import atomic_files, episode_log
@@ -161,6 +163,74 @@ def test_samples_differ_at_a_temperature(site: LocalServer) -> None:
     assert any(response["invalid"] for response in result["responses"])
     invalid = next(r for r in result["responses"] if r["invalid"])
     assert invalid["action"].startswith("Not executed: ")
+
+
+def copy_run(root: Path, folder: Path, **options: dict[str, Any]) -> Path:
+    """Return a copy of the run with other options, by the section of the config."""
+    run = Path(shutil.copytree(root / "tiny", folder))
+    record = atomic_files.read_json(run / "config.json")
+    for section, values in options.items():
+        record["config"][section] |= values
+    atomic_files.write_json(run / "config.json", record)
+    return run
+
+
+def test_greedy_responses_need_no_greedy_run(
+    root: Path, tmp_path: Path, episodes: tuple[Episode, ...]
+) -> None:
+    """The config of a training, and of an evaluation with several attempts, forbids them."""
+    run = copy_run(root, tmp_path / "run", eval={"attempts": 4, "temperature": 0.7})
+    episode_log.append_episodes(run / "episodes" / "update-00001.jsonl", episodes[:1])
+    with PromptSender() as sender, LocalServer(server.make_app(tmp_path, sender)) as site:
+        for episode in ("update-1/0", "eval/0"):
+            options = {"run": "run", "episode": episode, "temperature": 0}
+            status, result = send(site, [None, None], **options)
+            assert status == 200, result
+            assert result["responses"][0]["response"] == episodes[0].turns[0].response_text
+
+
+def test_policy_is_loaded_on_fewer_devices_than_the_run_had(root: Path, tmp_path: Path) -> None:
+    copy_run(root, tmp_path / "run", engine={"tensor_parallel_size": 64})
+    with PromptSender() as sender, LocalServer(server.make_app(tmp_path, sender)) as site:
+        status, result = send(site, [None, None], run="run")
+        assert status == 200, result
+
+
+def test_other_policy_needs_no_options_of_the_run_for_it(root: Path, tmp_path: Path) -> None:
+    endpoint = PolicyConfig("openai", EndpointConfig("http://127.0.0.1:9", "tiny"))
+    # Training rows may be shorter than prompts of an endpoint.
+    policy_options = dataclasses.asdict(endpoint)
+    copy_run(root, tmp_path / "endpoint", policy=policy_options, engine={"max_model_len": 16_384})
+    copy_run(root, tmp_path / "local", rollout={"top_k": 20}, eval={"top_k": 20})
+    for run, other in (("endpoint", PolicyConfig()), ("local", endpoint)):
+        with PromptSender(other) as sender, LocalServer(server.make_app(tmp_path, sender)) as site:
+            status, result = call(site, run=run)
+            assert status == 200, result
+
+
+def test_adapter_of_imported_base_is_used_without_a_merge(root: Path, tmp_path: Path) -> None:
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    weights.import_weights("webagent-tiny", base)
+    model, params = policy.load_hf("webagent-tiny")
+    adapters = lora.init(params, jax.random.key(0), rank=2)
+    peft_adapter.save(adapter, model, adapters, rank=2, alpha=2.0, base_name=str(base))
+    runs = tmp_path / "runs"
+    run = copy_run(
+        root, runs / "run", policy={"path": str(adapter)}, engine={"quantization": "int8"}
+    )
+    record = run / "policy.json"
+    atomic_files.write_json(record, {"sha256": weights.checksum(adapter)})
+    os.utime(record, (0, 0))
+    with PromptSender() as sender, LocalServer(server.make_app(runs, sender)) as site:
+        assert call(site, run="run")[1]["note"] == ""
+        status, result = send(site, [None, None], run="run")
+        assert status == 200, result
+        assert call(site, run="run")[1]["is_loaded"]
+        # Another training has replaced the adapter.
+        config_file = adapter / peft_adapter.CONFIG_FILE
+        config_file.write_text(config_file.read_text() + "\n")
+        prompt = call(site, run="run")[1]
+        assert "have changed since" in prompt["note"] and not prompt["is_loaded"]
 
 
 def test_control_tokens_in_edited_text_stay_text(site: LocalServer) -> None:

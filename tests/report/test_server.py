@@ -92,6 +92,28 @@ def test_run_that_just_started_is_listed(tmp_path: Path) -> None:
     assert listed.name == "new" and listed.progress == "" and listed.sparkline is None
 
 
+def test_unreadable_config_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_curve(tmp_path / "run", {"seed": 0}, 0.1)
+    atomic_files.write_json(tmp_path / "other" / "config.json", {"config": {}, "commit": "0"})
+
+    def fail(path: Path) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(run_list.atomic_files, "read_json", fail)
+    assert run_list.find_workdirs(tmp_path) == [tmp_path / "run"]
+
+
+def test_linked_runs_are_listed_once(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    write_curve(root / "b", {"seed": 0}, 0.1)
+    write_curve(tmp_path / "elsewhere" / "c", {"seed": 0}, 0.1)
+    (root / "a").symlink_to(root / "b")
+    (root / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "up").symlink_to(tmp_path)
+    (root / "dangling").symlink_to(tmp_path / "nowhere")
+    assert run_list.find_workdirs(root) == [root / "b", root / "linked" / "c"]
+
+
 def test_read_run_reports_progress_and_errors(root: Path) -> None:
     listed = run_list.read_run(root / "first", root)
     assert listed.progress == "M-GRPO update 3 of 9"
@@ -149,6 +171,22 @@ def test_report_is_served_with_its_episodes(site: LocalServer) -> None:
     assert fetch(site, "/runs/sweep/full%20run/report/index.js")[2].startswith("trajectories.index")
     same = {"If-None-Match": headers["etag"]}
     assert fetch(site, "/runs/sweep/full%20run/report.html", same)[::2] == (304, "")
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/first/report.html", "/compare?run=first"])
+def test_pages_of_an_earlier_server_are_replaced(
+    site: LocalServer, root: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade of the package changes pages whose runs have not changed."""
+    _, headers, _ = fetch_report(site, path)
+    same = {"If-None-Match": headers["etag"]}
+    assert fetch(site, path, same)[0] == 304
+    monkeypatch.setattr(server, "_SERVER_START", "later")
+    with LocalServer(server.make_app(root)) as restarted:
+        fetch_report(restarted, path)
+        status, headers, body = fetch(restarted, path, same)
+        # An open page compares the two versions.
+        assert status == 200 and f"data-version={headers['etag']}" in body
 
 
 def test_served_pages_load_nothing_from_elsewhere(site: LocalServer) -> None:

@@ -72,14 +72,19 @@ class FakeSuite:
 class FakeSampler:
     """Sampler that completes each request with the next response and repeats the last one."""
 
-    def __init__(self, tokenizer, responses: Iterable[str]) -> None:
+    def __init__(self, tokenizer, responses: Iterable[str], *, by_letter: bool = False) -> None:
+        """`by_letter`: sample one token per letter, not the tokens that the encoder chooses."""
         self._tokenizer, self._responses = tokenizer, list(responses)
+        self._by_letter = by_letter
         self.requests: list[dict] = []
 
     def submit(self, prompt_ids, **options) -> Future:
         self.requests.append({"prompt_ids": prompt_ids, **options})
         response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
         ids = self._tokenizer.encode_response(response)
+        if self._by_letter:
+            letters = [self._tokenizer.encode(letter) for letter in response]
+            ids = np.concatenate([*letters, ids[-1:]])
         future: Future = Future()
         zeros = np.zeros(len(ids), np.int32)
         future.set_result(Completion(ids, zeros.astype(np.float32), zeros, "stop"))

@@ -23,20 +23,20 @@ def tokenizer():
 
 
 @pytest.fixture
-def make_job(tokenizer):
+def samplers():
+    """Samplers of all runs of jobs, one per run."""
+    return []
+
+
+@pytest.fixture
+def make_job(tokenizer, samplers):
+    def make_agent():
+        samplers.append(FakeSampler(tokenizer, [PRESS]))
+        return EngineAgent(samplers[-1], tokenizer.stop_ids, max_new_tokens=8, temperature=1.0)
+
     def make(seed=0):
         episode_config = EpisodeConfig(tokenizer, PromptFormat(TEMPLATES["compact"]), 4, 500, 60.0)
-        return Job(
-            TASK,
-            seed,
-            episode_config,
-            lambda: EngineAgent(
-                FakeSampler(tokenizer, [PRESS]),
-                tokenizer.stop_ids,
-                max_new_tokens=8,
-                temperature=1.0,
-            ),
-        )
+        return Job(TASK, seed, episode_config, make_agent)
 
     return make
 
@@ -72,12 +72,17 @@ def test_run_jobs_runs_and_closes_all_jobs(make_job):
     assert not rollout_threads()
 
 
-def test_infra_error_is_retried(make_job):
-    suite = FakeSuite(lambda index: FakeEnv(fail_step=0 if index == 0 else None))
+def test_infra_error_is_retried_with_equal_seeds(make_job, samplers):
+    suite = FakeSuite(lambda index: FakeEnv(fail_step=1 if index == 0 else None))
     runs = []
-    (episode,) = make_collector(suite, on_run=runs.append).run_jobs([make_job()])
+    (episode,) = make_collector(suite, on_run=runs.append).run_jobs([make_job(seed=3)])
     assert episode.outcome is Outcome.SUCCESS
     assert [e.outcome for e in runs] == [Outcome.INFRA, Outcome.SUCCESS]
+    first_seeds, retry_seeds = (
+        [request["seed"] for request in sampler.requests] for sampler in samplers
+    )
+    assert len(set(first_seeds)) == 2
+    assert retry_seeds == first_seeds
 
 
 def test_infra_error_is_reported_after_last_retry(make_job):

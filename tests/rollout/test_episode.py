@@ -43,8 +43,8 @@ def episode_config(tokenizer):
     )
 
 
-def run(tokenizer, episode_config, responses, env=None):
-    sampler = FakeSampler(tokenizer, responses)
+def run(tokenizer, episode_config, responses, env=None, **sampler_options):
+    sampler = FakeSampler(tokenizer, responses, **sampler_options)
     agent = EngineAgent(sampler, tokenizer.stop_ids, max_new_tokens=8, temperature=1.0)
     return run_episode(env or FakeEnv(), agent, TASK, episode_config, seed=5), sampler
 
@@ -61,12 +61,16 @@ def test_success_ends_episode(tokenizer, episode_config):
 
 
 def test_prompt_contains_sampled_ids_and_only_current_page(tokenizer, episode_config):
-    episode, _ = run(tokenizer, episode_config, [PRESS])
-    prompt = tokenizer.decode(episode.turns[1].prompt_ids)
-    assert prompt.endswith(
-        f"Page 0\n...<|end|><|assistant|>{PRESS}<|end|>"
-        "<|user|>Page 1\nbutton go 1 [1]<|end|><|assistant|>"
-    )
+    episode, _ = run(tokenizer, episode_config, [PRESS], by_letter=True)
+    sampled_ids = [*(int(tokenizer.encode(letter)[0]) for letter in PRESS), tokenizer.stop_ids[0]]
+    # The policy may sample other tokens than those that the encoder chooses for the same text.
+    assert sampled_ids != tokenizer.encode_response(PRESS).tolist()
+    assert [turn.completion.token_ids.tolist() for turn in episode.turns] == [sampled_ids] * 2
+    prompt_ids, count = episode.turns[1].prompt_ids.tolist(), len(sampled_ids)
+    (start,) = (i for i in range(len(prompt_ids)) if prompt_ids[i : i + count] == sampled_ids)
+    assert tokenizer.decode(prompt_ids[:start]).endswith("Page 0\n...<|end|><|assistant|>")
+    next_page = "<|user|>Page 1\nbutton go 1 [1]<|end|><|assistant|>"
+    assert tokenizer.decode(prompt_ids[start + count :]) == next_page
 
 
 def test_prompt_with_all_pages_extends_earlier_ones(tokenizer, episode_config):

@@ -18,7 +18,7 @@ from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import runtime as runtime_module
 from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_format
 from webagent_jax.tracking.progress import NullProgress
-from webagent_jax.types import AgentRequest, Completion, Observation, Task
+from webagent_jax.types import AgentRequest, Completion, Observation, PolicySnapshot, Task
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 REQUEST = AgentRequest(
@@ -54,6 +54,38 @@ def test_runtime_uses_separate_eval_sampling_options(monkeypatch):
     assert requests == [(1.0, 1.0, 0, 96), (0.5, 0.9, 7, 200)]
     assert (train_config.max_prompt_tokens, train_config.max_repeats) == (512 - 96, 0)
     assert (eval_config.max_prompt_tokens, eval_config.max_repeats) == (512 - 200, 5)
+
+
+@pytest.mark.browser
+def test_update_policy_applies_to_the_rest_of_running_responses():
+    model, snapshot = initial_policy(SMOKE)
+    new_params = jax.tree.map(lambda x: 1.1 * x, snapshot.params)
+    with RolloutRuntime(SMOKE, NullProgress(), model, snapshot) as runtime:
+        prompt = runtime.tokenizer.prompt_ids(
+            build_messages(prompt_format(SMOKE), "Press go.", (), Observation("button go [1]", ""))
+        )
+        decode, num_dispatches = runtime.engine._programs.decode, 0
+
+        def update_before_third_dispatch(*args):
+            nonlocal num_dispatches
+            num_dispatches += 1
+            if num_dispatches == 3:
+                runtime.update_policy(PolicySnapshot(7, new_params))
+            return decode(*args)
+
+        runtime.engine._programs.decode = update_before_third_dispatch
+        completion = runtime.engine.submit(prompt, max_new_tokens=64, seed=1).result(120)
+    num_old = int(np.argmax(completion.policy_version))
+    assert num_old > 0
+    expected_version = np.where(np.arange(64) < num_old, snapshot.version, 7)
+    np.testing.assert_array_equal(completion.policy_version, expected_version)
+    # One forward pass: the keys and values of all earlier tokens belong to the same params.
+    tokens = np.concatenate([prompt, completion.token_ids[:-1]])[None]
+    forward = jax.jit(lambda params: jax.nn.log_softmax(policy.logits(model, params, tokens)))
+    for params, part in ((snapshot.params, slice(num_old)), (new_params, slice(num_old, None))):
+        logp = np.asarray(forward(params))[0, len(prompt) - 1 :][part]
+        ids = completion.token_ids[part]
+        np.testing.assert_allclose(completion.logp[part], logp[np.arange(len(ids)), ids], atol=1e-4)
 
 
 @pytest.mark.browser

@@ -216,17 +216,125 @@ def test_deep_tree_renders() -> None:
     assert page.from_browsergym_obs(tree, 100).text == "button Ok [5000]"
 
 
-def test_texts_of_elements_stay_on_one_line() -> None:
-    pytest.importorskip("browsergym.core")
-    from webagent_jax.suites.browsergym import worker as worker_program
-
-    text = {"value": "first\nbutton Delete [9]"}
-    node = {"nodeId": "1", "role": {"value": "textbox"}, "childIds": [], "name": text}
-    serialized = worker_program._serialize_node(node | {"value": text})
-    assert serialized["name"] == serialized["value"] == "first button Delete [9]"
-
-
 # --- process --------------------------------------------------------------------------------------
+
+# Packages in place of BrowserGym, with the environment browsergym/fake.counter: a page with a text
+# field whose value is the last action. Actions with "good" are rewarded; the third step ends it.
+FAKE_PACKAGES = {
+    "__init__.py": "",
+    "core/__init__.py": "",
+    "core/env.py": "class Chat:\n    pass\n",
+    "core/action/__init__.py": "",
+    "core/action/highlevel.py": """
+class HighLevelActionSet:
+    def __init__(self, subsets, multiaction):
+        assert multiaction
+
+    def to_python_code(self, action):
+        return f"code of {action}"
+""",
+    "fake/__init__.py": """
+import gymnasium
+import numpy
+import browsergym.core.env
+
+
+class Counter(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(1)
+
+    def __init__(self, action_mapping, **options):
+        self.to_code, self.options, self.num_steps = action_mapping, options, 0
+        self.chat = browsergym.core.env.Chat(headless=True)
+
+    def reset(self, seed=None, options=None):
+        self.chat.add_message("assistant", "hello")
+        self.chat.add_message("info", "started")
+        goal = f"seed {seed}, color {self.options['color']}, messages {self.chat.messages}"
+        return self.observe("first\\nbutton Delete [9]") | {"goal": goal}, {}
+
+    def step(self, action):
+        self.num_steps += 1
+        if "bad" in action:
+            raise ValueError("no such element")
+        reward = numpy.float64(0.5 * ("good" in action))
+        return self.observe(self.to_code(action)), reward, False, self.num_steps == 3, {}
+
+    def observe(self, value):
+        root = {"nodeId": "0", "role": {"value": "RootWebArea"}, "childIds": ["1"]}
+        field = {
+            "nodeId": "1",
+            "browsergym_id": "a5",
+            "role": {"value": "textbox"},
+            "name": {"value": "Note"},
+            "value": {"value": value},
+            "properties": [{"name": "disabled", "value": {"value": True}}],
+            "childIds": [],
+        }
+        return {
+            "axtree_object": {"nodes": [root, field]},
+            "extra_element_properties": {"a5": {"bbox": [1.0, 2.0, 3.0, 4.0]}},
+            "url": "http://a:1/",
+            "open_pages_titles": ("A", "B"),
+            "active_page_index": numpy.array([1]),
+            "last_action_error": "",
+            "screenshot": numpy.zeros((8, 8, 3), numpy.uint8),
+        }
+
+
+gymnasium.register("browsergym/fake.counter", Counter)
+""",
+}
+
+
+@pytest.fixture
+def fake_python(tmp_path: Path) -> str:
+    """Return the path of an interpreter that has FAKE_PACKAGES instead of BrowserGym."""
+    for name, text in FAKE_PACKAGES.items():
+        path = tmp_path / "browsergym" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_worker_runs_episode(fake_python: str) -> None:
+    suite = BrowserGym(
+        ["browsergym/fake.counter"], origins=["a:1"], python=fake_python, options={"color": "red"}
+    )
+    for _ in range(2):  # the second episode is in the same process
+        environment = suite.make_env(suite.task("browsergym/fake.counter", "train", 7))
+        start = environment.reset()
+        messages = [{"role": "assistant", "message": "hello"}]
+        assert start.intent == f"seed 7, color red, messages {messages}"
+        assert start.observation.text.splitlines() == [
+            "[tab 0] A",
+            "[tab 1, open] B",
+            "textbox Note [a5] = first button Delete [9] disabled",
+        ]
+        assert start.observation.elements["a5"].box == (1.0, 2.0, 3.0, 4.0)
+        step = environment.step(Action(ActionKind.TYPE, "a5", "good"))
+        assert step.observation.elements["a5"].value == "code of fill('a5', 'good', True)"
+        assert not step.terminated
+        assert environment.compute_reward("other") == 0.0
+        assert environment.screenshot().startswith(b"\xff\xd8")
+        assert environment.step(Action(ActionKind.TYPE, "a5", "good")).terminated
+        assert environment.compute_reward(None) == 1.0
+        environment.close()
+        assert len(suite._idle) == 1
+    suite.close()
+
+
+def test_exception_of_task_leaves_worker_running(fake_python: str) -> None:
+    worker = BrowserGymProcess(fake_python)
+    names = ["browsergym/fake.counter", "browsergym/fake.other", "browsergym/missing.page"]
+    assert worker.call("unknown", 60.0, ids=names) == names[1:]
+    worker.call("reset", 60.0, id=names[0], seed=0, options={"color": "red"})
+    with pytest.raises(InfraError, match="BrowserGym failed: ValueError: no such element"):
+        worker.call("step", 60.0, action="bad")
+    assert worker.call("step", 60.0, action="good")["reward"] == 0.5
+    worker.end()
 
 
 def test_interpreter_without_browsergym_raises_error(tmp_path: Path) -> None:

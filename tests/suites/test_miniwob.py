@@ -235,6 +235,18 @@ def test_partial_reward_counts_as_failure(suite: MiniWob) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(("page_reward", "reward"), [(0.3, 1.0), (0, 0.0), (-1, 0.0)])
+def test_any_positive_reward_of_graded_task_is_success(
+    suite: MiniWob, page_reward: float, reward: float
+) -> None:
+    environment = suite.make_env(suite.task("circle-center", "train", 0))
+    environment.reset()
+    environment._session.evaluate("reward => core.endEpisode(reward)", page_reward)
+    assert environment.compute_reward(None) == reward
+    environment.close()
+
+
+@pytest.mark.browser
 def test_invalid_action_reports_error_and_continues(suite: MiniWob) -> None:
     environment = suite.make_env(suite.task("login-user", "train", 0))
     environment.reset()

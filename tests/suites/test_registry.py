@@ -10,7 +10,13 @@ from absl.testing import flagsaver
 
 from tests.launchers import load_main
 from webagent_jax import config
-from webagent_jax.config import ArenaConfig, ConfigError, SuiteConfig, WebArenaConfig
+from webagent_jax.config import (
+    ArenaConfig,
+    BrowserConfig,
+    ConfigError,
+    SuiteConfig,
+    WebArenaConfig,
+)
 from webagent_jax.seeds import task_seeds
 from webagent_jax.suites import registry
 
@@ -93,6 +99,20 @@ def test_generated_arena_tasks_of_test_templates():
     tasks = list(registry.list_tasks(suite, "train"))
     assert len(tasks) == 300
     assert {task.template for task in tasks} == test_templates
+
+
+def test_make_suite_passes_options_to_embedded_suites(monkeypatch):
+    for name in ("MiniWob", "ArenaSuite"):
+        monkeypatch.setattr(registry, name, lambda *args, **options: (args, options))
+
+    def make_suite(**options):
+        cfg = SuiteConfig(tasks=("a",), response_delay_ms=250.0, **options)
+        return registry.make_suite(cfg, BrowserConfig(), "pool", print)
+
+    latency = {"latency": 0.25}  # seconds
+    assert make_suite(train_seeds_per_task=7) == (("pool", ("a",), 7), latency)
+    arena = ArenaConfig(task_seed=3)
+    assert make_suite(name="arena", arena=arena) == (("pool", ("a",), arena), latency)
 
 
 def test_check_requirements_names_missing_addresses(monkeypatch):

@@ -8,15 +8,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.chat_server import serve_chat
 from tests.suites.webarena_sites import USERS, FakeSite, ResetServer, make_row, page_target
 from webagent_jax.browser import BrowserPool
 from webagent_jax.config import BrowserConfig, ConfigError, JudgeConfig, WebArenaConfig
 from webagent_jax.local_site import StaticSite
 from webagent_jax.suites.webarena import WebArena, map_probe, sites, verified
+from webagent_jax.suites.webarena import suite as suite_module
 from webagent_jax.suites.webarena.environment import WebArenaEnvironment
 from webagent_jax.suites.webarena.suite import make_judge
 from webagent_jax.types import Action, ActionKind, InfraError, Observation
@@ -48,6 +51,7 @@ ROWS = [
     make_row(11, "shopping_admin", reference_answers=ANSWER),
     make_row(12, "reddit", reference_answers=ANSWER),
     make_row(13, "map", reference_answers=ANSWER),
+    make_row(14, "gitlab", reference_answers={"must_include": ["25"]}),
 ]
 
 
@@ -325,6 +329,32 @@ def test_reward_scores_answer(deployment: Deployment) -> None:
     environment.close()
 
 
+def test_matching_rules_of_config_apply(deployment: Deployment) -> None:
+    deployment.add_site("gitlab")
+    # WebArena-Lite compares words; WebArena requires a word only for one character.
+    for rules, reward in (("lite", 0.0), ("webarena", 1.0)):
+        environment = open_environment(deployment.make_suite("14", matching_rules=rules), "14")
+        environment.reset()
+        assert environment.compute_reward("1255") == reward
+        assert environment.compute_reward("25") == 1.0
+        environment.close()
+
+
+def test_judge_of_config_scores_fuzzy_answer(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.add_site("gitlab")
+    with serve_chat(monkeypatch, "correct", "incorrect") as chat_server:
+        judge = JudgeConfig(url=chat_server.url, model="m")
+        environment = open_environment(deployment.make_suite("8", judge=judge), "8")
+        environment.reset()
+        assert [environment.compute_reward("sense") for _ in range(2)] == [1.0, 0.0]
+        environment.close()
+    for prompt in chat_server.prompts:
+        texts = ("Task", "Do number 8"), ("Reference answer", "meaning"), ("agent", "sense")
+        assert all(f'{name}: "{text}"' in prompt for name, text in texts)
+
+
 def test_reward_scores_final_url(deployment: Deployment) -> None:
     deployment.add_site("gitlab")
     environment = open_environment(deployment.make_suite("1"), "1")
@@ -475,6 +505,31 @@ def test_sites_of_one_reset_server_reset_together(
     open_environment(suite, "12").close()
     assert [site.num_resets for site in replicas] == [2, 2]
     assert replicas[0].notes == []
+
+
+def test_suite_passes_options_to_replica_pool(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def make_pool(addresses: Any, **options: Any) -> SimpleNamespace:
+        calls.append(options)
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(suite_module, "ReplicaPool", make_pool)
+    deployment.add_site("gitlab")
+    urls = ("http://{host}/reset", "http://{host}/status")
+    deployment.make_suite(
+        "0",
+        replica_timeout=7.0,
+        reset_every=3,
+        reset_url=urls[0],
+        reset_status_url=urls[1],
+        reset_timeout=11.0,
+    )
+    [options] = calls
+    assert (options["timeout"], options["reset_every"]) == (7.0, 3)
+    assert options["reset"] == sites.ResetHook(urls[0], 11.0, urls[1])
 
 
 def test_reset_status_url_requires_reset_url(deployment: Deployment) -> None:

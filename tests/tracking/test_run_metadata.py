@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import jax
@@ -160,6 +162,26 @@ def test_options_of_execution_exist() -> None:
     for prefix in run_metadata._EXECUTION_OPTIONS:
         assert any(name.startswith(prefix) for name in names), prefix
     assert set(run_metadata._COLLECTIVE_OPTIONS) < set(run_metadata._EXECUTION_OPTIONS)
+
+
+def test_commit_is_that_of_the_repository_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*args: str) -> None:
+        identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+        subprocess.run(["git", *identity, *args], cwd=tmp_path, check=True, capture_output=True)
+
+    package = tmp_path / ".venv"  # of a project that does not track it
+    package.mkdir()
+    (package / "run_metadata.py").touch()
+    monkeypatch.setattr(run_metadata, "__file__", str(package / "run_metadata.py"))
+    git("init")
+    git("commit", "--allow-empty", "-m", "first")
+    assert run_metadata.commit() == ""
+    git("add", ".")
+    assert re.fullmatch(r"[0-9a-f]{12}\+", run_metadata.commit())
+    git("commit", "-m", "second")
+    assert re.fullmatch("[0-9a-f]{12}", run_metadata.commit())
 
 
 def test_run_without_results_takes_new_config(tmp_path: Path) -> None:

@@ -1,32 +1,37 @@
-"""Tests of behavior cloning: length checks of demonstrations and loss weights."""
+"""Tests of behavior cloning: length checks of demonstrations, resume and loss weights."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from configs import quickstart
 from tests.demos.test_demos import episode
-from webagent_jax import config, demos, distributed
+from tests.train.checkpoints import assert_equal_checkpoints
+from webagent_jax import config, demos, distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
 from webagent_jax.policy import resolve_dir
 from webagent_jax.rollout.runtime import prompt_format
+from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import _check_lengths, make_forest, train_bc
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
 
 SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
 CLICK = Decision("press it", Action(ActionKind.CLICK, "1"))
+PAGE = "button go [1]"
 
 
-def make_demonstration(number: int, page: str = "button go [1]") -> Demonstration:
+def make_demonstration(number: int, pages: Sequence[str] = (PAGE, PAGE)) -> Demonstration:
     task = Task(f"miniwob/press/{number}", "miniwob", ("press",), "", "http://x/", seed=number)
-    observations = (Observation("button go [1]", "http://x/"), Observation(page, "http://x/"))
+    observations = [Observation(page, "http://x/") for page in pages]
     return Demonstration(
         task, "Press go", tuple(DemoTurn(observation, CLICK) for observation in observations)
     )
@@ -46,6 +51,22 @@ def measure_max_tokens(cfg: RunConfig, demos_dir: Path) -> tuple[int, int, int]:
     return max(map(sum, turns)), max(prompts), max(responses)
 
 
+class SimulatedKill(Exception):
+    pass
+
+
+class KillingProgress(NullProgress):
+    """Progress that simulates a kill at the end of update 2, before its checkpoint."""
+
+    def __init__(self) -> None:
+        self._num_updates = 0
+
+    def advance(self, n=1, **counts) -> None:
+        self._num_updates += n
+        if self._num_updates == 2:
+            raise SimulatedKill
+
+
 class LogProgress(NullProgress):
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -62,9 +83,10 @@ def cfg() -> RunConfig:
 
 
 def test_train_bc_rejects_turn_longer_than_row(cfg, tmp_path):
-    pages = ["button go [1]"] * 5 + ["button go " * 400 + "[1]"]
+    pages = [PAGE] * 5 + ["button go " * 400 + "[1]"]
     demos.write(
-        tmp_path / "demos", (make_demonstration(number, page) for number, page in enumerate(pages))
+        tmp_path / "demos",
+        (make_demonstration(number, (PAGE, page)) for number, page in enumerate(pages)),
     )
     max_turn_tokens, max_prompt_tokens, _ = measure_max_tokens(cfg, tmp_path / "demos")
     with pytest.raises(ConfigError) as error:
@@ -78,13 +100,32 @@ def test_train_bc_rejects_turn_longer_than_row(cfg, tmp_path):
     assert not (tmp_path / "policy").exists()
 
 
-def test_train_bc_rejects_demonstrations_that_changed_since_its_start(cfg, tmp_path):
-    demos.write(tmp_path / "demos", [make_demonstration(i) for i in range(2)])
-    train_bc(cfg, tmp_path)
-    train_bc(cfg, tmp_path)
-    demos.write(tmp_path / "demos", [make_demonstration(i) for i in range(4)], overwrite=True)
+def test_resumed_bc_run_matches_uninterrupted_run_and_rejects_other_demos(cfg, tmp_path):
+    # Each update trains on the first turn of one demonstration and on one that is drawn.
+    bc = dataclasses.replace(cfg.bc, batch_episodes=1, turns_per_demo=2, checkpoint_interval=1)
+    cfg = dataclasses.replace(cfg, bc=bc)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    demonstrations = [
+        make_demonstration(number, [f"button {number} {turn} [1]" for turn in "abc"])
+        for number in range(4)
+    ]
+    for workdir in (whole, cut):
+        demos.write(workdir / "demos", demonstrations)
+    policy_dirs = [train_bc(cfg, whole)]
+    with pytest.raises(SimulatedKill):
+        train_bc(cfg, cut, KillingProgress())
+    assert [path.name for path in (cut / "checkpoints").iterdir()] == ["1"]
+    policy_dirs.append(train_bc(cfg, cut))
+    params = [policy.load_hf(path)[1] for path in policy_dirs]
+    jax.tree.map(np.testing.assert_array_equal, *params)
+    assert_equal_checkpoints(4, whole, cut)
+    records = [read_metrics(workdir / "metrics.jsonl") for workdir in (whole, cut)]
+    assert [record["update"] for record in records[0]] == [1, 2, 3, 4]
+    assert records[0] == records[1]
+    # The resumed run has accepted its demonstrations; it rejects others.
+    demos.write(cut / "demos", demonstrations[:3], overwrite=True)
     with pytest.raises(ConfigError, match="have changed since this run began"):
-        train_bc(cfg, tmp_path)
+        train_bc(cfg, cut)
     with pytest.raises(demos.DemosError, match="no demonstrations"):
         demos.checksum(tmp_path)
 
@@ -100,7 +141,7 @@ def test_train_bc_checks_engine_of_decisions_before_training(cfg, tmp_path):
 
 def test_length_checks_suggest_sufficient_limits(cfg, tmp_path):
     demos.write(
-        tmp_path, [make_demonstration(0), make_demonstration(1, "button go " * 400 + "[1]")]
+        tmp_path, [make_demonstration(0), make_demonstration(1, (PAGE, "button go " * 400 + "[1]"))]
     )
     max_turn_tokens, max_prompt_tokens, max_response_tokens = measure_max_tokens(cfg, tmp_path)
     tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))

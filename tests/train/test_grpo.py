@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,15 +15,23 @@ from tests.rollout.fakes import TASK, FakeEnv, FakeSampler, FakeSuite
 from tests.train.test_grpo_updates import CFG
 from webagent_jax import distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
-from webagent_jax.config import ConfigError, GuardConfig, RolloutConfig, RunConfig
+from webagent_jax.config import (
+    ConfigError,
+    GRPOConfig,
+    GuardConfig,
+    LogConfig,
+    RolloutConfig,
+    RunConfig,
+)
 from webagent_jax.inference import EngineStats
 from webagent_jax.quickstart import quickstart
 from webagent_jax.rollout import Collector, EngineAgent, EpisodeConfig
 from webagent_jax.tracking import metric_writers
 from webagent_jax.tracking.progress import NullProgress
-from webagent_jax.train import grpo
+from webagent_jax.train import grpo, metrics
 from webagent_jax.train.grpo import train_grpo
 from webagent_jax.train.metrics import GuardTripped
+from webagent_jax.train.resume import TaskStreamState
 from webagent_jax.types import InfraError
 
 
@@ -97,6 +105,7 @@ def train(tmp_path, monkeypatch):
         max_prompt_tokens=1000,
         tasks=("press",),
         policy_path="webagent-tiny",
+        log=CFG.log,
         **grpo_options,
     ):
         monkeypatch.setattr(
@@ -109,6 +118,7 @@ def train(tmp_path, monkeypatch):
             suite=replace(CFG.suite, tasks=tasks),
             grpo=replace(CFG.grpo, updates=2, **grpo_options),
             guard=GuardConfig(patience=3),
+            log=log,
         )
         train_grpo(cfg, tmp_path, progress)
         return progress.messages
@@ -137,7 +147,7 @@ def test_run_without_gradient_reports_unchanged_policy(train, tmp_path):
 
 def test_wait_for_other_processes_is_rollout_time(train, tmp_path, monkeypatch):
     """The first exchange after a batch waits for the slowest process."""
-    is_early = False
+    is_early, waited_seconds = False, 0.0
     real_collect_batch, real_allgather = grpo.collect_batch, distributed.allgather
 
     def collect_batch(*args):
@@ -147,19 +157,92 @@ def test_wait_for_other_processes_is_rollout_time(train, tmp_path, monkeypatch):
         return batch
 
     def wait(value):
-        nonlocal is_early
-        if is_early:
-            time.sleep(1.0)
+        nonlocal is_early, waited_seconds
+        waited_seconds += 1000.0 * is_early
         is_early = False
         return value
 
+    # A clock that advances by the wait: 1000 s are longer than all work, on any machine.
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + waited_seconds)
+    monkeypatch.setattr(metrics, "time", clock)
     monkeypatch.setattr(grpo, "collect_batch", collect_batch)
     monkeypatch.setattr(distributed, "barrier", wait)
     monkeypatch.setattr(distributed, "allgather", lambda value: real_allgather(wait(value)))
     train()
     for record in metric_writers.read_metrics(tmp_path / "metrics.jsonl"):
-        assert record["seconds/rollout"] >= 1.0
-        assert record["seconds/update"] < 1.0
+        assert record["seconds/rollout"] >= 1000.0
+        assert record["seconds/update"] < 1000.0
+
+
+def test_profile_covers_one_update(train, tmp_path, monkeypatch):
+    events = []
+
+    @contextmanager
+    def trace(folder):
+        events.append(f"start {folder}")
+        yield
+        events.append("stop")
+
+    def train_on_batch(*_):
+        events.append("update")
+        return {}
+
+    monkeypatch.setattr("jax.profiler.trace", trace)
+    monkeypatch.setattr(grpo, "_train_on_batch", train_on_batch)
+    train(log=LogConfig(profile_update=2))
+    assert events == ["update", f"start {tmp_path / 'profile'}", "update", "stop"]
+
+
+def test_make_scheduler_passes_options(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        grpo, "GroupScheduler", lambda *args, **options: calls.append((args, options))
+    )
+    monkeypatch.setattr(distributed, "process_count", lambda: 3)
+    cfg = replace(
+        CFG,
+        rollout=replace(CFG.rollout, group_timeout=7.0),
+        grpo=replace(CFG.grpo, max_staleness=2),
+    )
+    runtime = SimpleNamespace(collector=lambda: "collector")
+    stream = TaskStreamState(update=5, next_index=9, pending={6: 4}, backlog=(8,))
+    grpo._make_scheduler(cfg, tmp_path, runtime, None, stream=stream, timer=None)
+    (((collector, _), options),) = calls
+    assert collector == "collector"
+    assert options.pop("on_episode")
+    assert options == {
+        "first": 9,
+        "stride": 3,
+        "resume": {6: 4},
+        "backlog": (8,),
+        "finished": {},
+        "max_staleness": 2,
+        "timeout": 7.0,
+    }
+
+
+def test_update_is_divided_over_processes(monkeypatch):
+    monkeypatch.setattr(distributed, "process_count", lambda: 2)
+    options = GRPOConfig(tasks_per_update=4, minibatches=2, max_extra_groups=3)
+    expected = replace(options, tasks_per_update=2, max_extra_groups=2)
+    assert grpo._process_options(options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks_per_update": 3}, "tasks_per_update=3 does not divide evenly over 2 processes"),
+        (
+            {"tasks_per_update": 4, "minibatches": 3},
+            "minibatches=3 is more than the 2 tasks of each of 2 processes",
+        ),
+    ],
+)
+def test_indivisible_update_is_rejected(tmp_path, monkeypatch, options, message):
+    monkeypatch.setattr(distributed, "process_count", lambda: 2)
+    monkeypatch.setattr(grpo, "init_shared_workdir", lambda *_: None)
+    with pytest.raises(ConfigError, match=rf"grpo\.{message}"):
+        train_grpo(replace(CFG, grpo=replace(CFG.grpo, **options)), tmp_path)
 
 
 def test_run_rejects_episodes_of_other_weights(train, tmp_path, monkeypatch):

@@ -14,7 +14,16 @@ from webagent_jax.config import EngineConfig, GRPOConfig, OptimizerConfig, Rollo
 from webagent_jax.train import grpo
 from webagent_jax.train.batches import Batch
 from webagent_jax.train.learner import Learner
-from webagent_jax.types import Completion, Episode, Group, Observation, Outcome, ParseError, Turn
+from webagent_jax.types import (
+    Completion,
+    Episode,
+    ForestRows,
+    Group,
+    Observation,
+    Outcome,
+    ParseError,
+    Turn,
+)
 
 # Short rows and no reference policy: the compilation dominates the time of these tests.
 CFG = RunConfig(
@@ -61,16 +70,16 @@ def learner(tmp_path_factory):
 def train(learner, monkeypatch):
     """Return a function that trains on groups.
 
-    It returns the metrics of the update, the packed tokens of each step and its metrics.
+    It returns the metrics of the update, the rows of each step and its metrics.
     """
     real_step = learner.step
 
     def run(groups, **options):
-        token_lists: list[bytes] = []
+        step_rows: list[ForestRows] = []
         pending = []
 
         def step(rows):
-            token_lists.append(rows.tokens.tobytes())
+            step_rows.append(rows)
             pending.append(real_step(rows))
             return pending[-1]
 
@@ -78,16 +87,21 @@ def train(learner, monkeypatch):
         cfg = replace(CFG, grpo=replace(CFG.grpo, **options))
         first_step = int(learner.state.step)
         metrics = grpo._train_on_batch(cfg, RUNTIME, learner, Batch(groups, [], 0))
-        assert int(learner.state.step) - first_step == len(token_lists)
-        return metrics, token_lists, [each.fetch() for each in pending]
+        assert int(learner.state.step) - first_step == len(step_rows)
+        return metrics, step_rows, [each.fetch() for each in pending]
 
     return run
+
+
+def tokens_of(step_rows: list[ForestRows]) -> list[bytes]:
+    return [rows.tokens.tobytes() for rows in step_rows]
 
 
 @pytest.mark.parametrize(("minibatches", "epochs"), [(1, 1), (2, 1), (1, 3), (2, 2)])
 def test_update_has_one_step_per_minibatch_and_epoch(train, minibatches, epochs):
     groups = [make_group(0), make_group(1)]
-    metrics, tokens, step_metrics = train(groups, minibatches=minibatches, epochs=epochs)
+    metrics, step_rows, step_metrics = train(groups, minibatches=minibatches, epochs=epochs)
+    tokens = tokens_of(step_rows)
     assert len(tokens) == minibatches * epochs
     # Every epoch has the same minibatches, and these have different groups.
     assert tokens == tokens[:minibatches] * epochs
@@ -101,11 +115,39 @@ def test_update_skips_minibatches_without_trainable_episodes(train):
     infra_group = make_group(1, (None, None))
     # Round-robin, the second minibatch has no group, then only a group without a reward.
     for groups in ([make_group(0)], [make_group(0), infra_group]):
-        metrics, tokens, _ = train(groups, minibatches=2, epochs=2)
-        assert len(tokens) == 2 and len(set(tokens)) == 1
+        metrics, step_rows, _ = train(groups, minibatches=2, epochs=2)
+        assert len(step_rows) == 2 and len(set(tokens_of(step_rows))) == 1
         assert np.isfinite(metrics["loss"])
     for groups in ([], [infra_group]):
         assert train(groups, minibatches=2, epochs=2) == ({}, [], [])
+
+
+def test_missing_groups_shrink_advantages(train):
+    complete, partial = (
+        train([make_group(0)], tasks_per_update=count)[1][0].advantages for count in (1, 4)
+    )
+    # The other three groups of the update count as groups with equal rewards.
+    assert complete.any()
+    np.testing.assert_allclose(partial, complete / 4, rtol=1e-6)
+
+
+def test_proximal_policy_is_the_policy_before_the_update(train, learner, monkeypatch):
+    groups, prox_steps = [make_group(0), make_group(1)], []
+    compute_prox_logp = learner.compute_prox_logp
+
+    def record_step(rows):
+        prox_steps.append(int(learner.state.step))
+        return compute_prox_logp(rows)
+
+    monkeypatch.setattr(learner, "compute_prox_logp", record_step)
+    first_step = int(learner.state.step)
+    _, step_rows, _ = train(groups, minibatches=2, epochs=2, max_staleness=1)
+    # Computed once per minibatch, before the first step.
+    assert prox_steps == [first_step] * 2
+    first_epoch, second_epoch = (
+        [rows.prox_logp.tobytes() for rows in each] for each in (step_rows[:2], step_rows[2:])
+    )
+    assert first_epoch == second_epoch
 
 
 class _ScheduleKnown(Exception):

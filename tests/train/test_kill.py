@@ -23,7 +23,8 @@ from webagent_jax.tracking.metric_writers import read_metrics
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 ROOT = Path(__file__).parents[2]
-KILLS = 20
+MAX_KILLS = 20
+MIN_KILLS = 2  # a fast machine completes the updates before the last kills
 
 
 def start_run(workdir: Path, staleness: int) -> subprocess.Popen[bytes]:
@@ -52,11 +53,11 @@ def run_with_kills(workdir: Path, staleness: int) -> int:
     while True:
         process = start_run(workdir, staleness)
         try:
-            if 0 < kills % 4 < KILLS:  # every fourth kill may occur at startup
+            if kills % 4:  # every fourth kill may occur at startup
                 wait_for_output(process, workdir)
-            process.wait(rng.uniform(0.0, 8.0) if kills < KILLS else 1_200)
+            process.wait(rng.uniform(0.0, 8.0) if kills < MAX_KILLS else 1_200)
         except subprocess.TimeoutExpired:
-            assert kills < KILLS, "the run does not finish"
+            assert kills < MAX_KILLS, "the run does not finish"
             kills += 1
             continue
         finally:
@@ -84,9 +85,9 @@ def load_episode_keys(workdir: Path) -> list[tuple[int, int]]:
     return [(episode.group, episode.attempt) for log in logs for episode in load_episodes(log)]
 
 
-def test_run_after_twenty_kills_matches_uninterrupted_run(tmp_path):
+def test_run_after_kills_matches_uninterrupted_run(tmp_path):
     assert start_run(tmp_path / "whole", 0).wait(1_200) == 0
-    assert run_with_kills(tmp_path / "killed", 0) == KILLS
+    assert run_with_kills(tmp_path / "killed", 0) >= MIN_KILLS
     params = [policy.load_hf(tmp_path / run / "policy")[1] for run in ("whole", "killed")]
     jax.tree.map(np.testing.assert_array_equal, *params)
     logs = [read_metrics(tmp_path / run / "metrics.jsonl") for run in ("whole", "killed")]
@@ -99,7 +100,7 @@ def test_run_after_twenty_kills_matches_uninterrupted_run(tmp_path):
 
 
 def test_asynchronous_run_after_kills_loses_and_repeats_no_task(tmp_path):
-    assert run_with_kills(tmp_path / "killed", 1) == KILLS
+    assert run_with_kills(tmp_path / "killed", 1) >= MIN_KILLS
     episode_keys = load_episode_keys(tmp_path / "killed")
     assert len(episode_keys) == len(set(episode_keys)), "an episode ran twice"
     assert set(episode_keys) == {(group, attempt) for group in range(24) for attempt in range(4)}

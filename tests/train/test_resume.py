@@ -15,11 +15,17 @@ import pytest
 from tests.rollout.fakes import TASK, FakeSuite
 from webagent_jax import distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
-from webagent_jax.config import GRPOConfig
+from webagent_jax.config import GRPOConfig, LogConfig, RunConfig
 from webagent_jax.rollout import Collector, EpisodeConfig, GroupScheduler, Job
+from webagent_jax.tracking import metric_writers
 from webagent_jax.tracking.episode_log import EpisodeJournal
 from webagent_jax.train.batches import Batch, collect_batch
-from webagent_jax.train.resume import TaskStreamState, episode_file, episode_files
+from webagent_jax.train.resume import (
+    TaskStreamState,
+    episode_file,
+    episode_files,
+    make_process_writer,
+)
 from webagent_jax.types import AgentRequest, Completion, InfraError, Outcome
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock is a failure
@@ -257,3 +263,11 @@ def test_run_resumes_after_repeated_interruptions(learner, tmp_path, monkeypatch
         run.run_updates(monkeypatch, rng.choice(PROCESS_COUNTS), start, stop)
     run.run_updates(monkeypatch, rng.choice(PROCESS_COUNTS), len(run.checkpoints), CFG.updates)
     run.check_end()
+
+
+def test_first_process_writes_metrics_to_wandb_project(tmp_path, monkeypatch):
+    monkeypatch.setattr(metric_writers, "make_writer", lambda *args: args)
+    cfg = RunConfig(log=LogConfig(wandb_project="agents"))
+    assert make_process_writer(tmp_path, cfg) == (tmp_path, "agents")
+    monkeypatch.setattr(distributed, "process_index", lambda: 1)
+    assert isinstance(make_process_writer(tmp_path, cfg), metric_writers.NullWriter)

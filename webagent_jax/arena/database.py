@@ -24,7 +24,7 @@ class Database:
 
 def build_image(database: Database) -> bytes:
     """Return the image of a database: no timestamps, fixed page size, no free pages."""
-    connection = sqlite3.connect(":memory:")
+    connection = _open_empty()
     connection.executescript(f"PRAGMA page_size = 4096; {database.schema}")
     with connection:
         database.fill(connection)
@@ -61,11 +61,23 @@ def load_image(database: Database) -> bytes:
 
 def connect(image: bytes) -> sqlite3.Connection:
     """Return a connection to a private copy of an image, in memory; rows have column names."""
-    # Requests repeat few statements; the cache keeps them compiled.
-    connection = sqlite3.connect(":memory:", cached_statements=512)
+    connection = _open_empty()
     connection.deserialize(image)
     connection.row_factory = sqlite3.Row
     return connection
+
+
+def _open_empty() -> sqlite3.Connection:
+    """Return a connection to an empty database in memory, whose `lower` is that of Python."""
+    # Requests repeat few statements; the cache keeps them compiled.
+    connection = sqlite3.connect(":memory:", cached_statements=512)
+    # The `lower` of SQLite keeps capitals outside ASCII; views compare with words of `str.lower`.
+    connection.create_function("lower", 1, _lower, deterministic=True)
+    return connection
+
+
+def _lower(value: object) -> str | None:
+    return None if value is None else str(value).lower()
 
 
 def insert_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from webagent_jax.arena import random_data
@@ -41,7 +41,7 @@ class GeneratedTask:
 def select_tasks(
     templates: Sequence[TaskTemplate], data: Data
 ) -> dict[Split, tuple[GeneratedTask, ...]]:
-    """Return the tasks of both splits; no draw of a template is in both.
+    """Return the tasks of both splits; no instance of a template is in both.
 
     The templates of a site and kind alternate; exhausted ones are skipped, and so are
     kinds for which a site has no template.
@@ -60,12 +60,20 @@ def select_tasks(
                 for name, first in first_tasks.items()
                 if first is not None and eval_kind(first.instance.eval) == kind
             ]
-            # Train and test come from one sequence of distinct draws, so no instance is in both.
-            tasks = list(itertools.islice(_round_robin(queues), train + test))
+            source = _round_robin(queues)
+            tasks = list(itertools.islice(source, train + test))
             # Evenly spaced over the templates. A kind with too few tasks has only training tasks.
             flags = _evenly_spaced_flags(len(tasks), test if len(tasks) == train + test else 0)
+            test_tasks = list(itertools.compress(tasks, flags))
+            splits["test"] += test_tasks
+            # The slots of all tasks differ, but two tasks may be one instance (`_instance_keys`):
+            # a later task, of the same template if possible, replaces the training task.
+            test_keys = _all_keys(test_tasks)
             for generated, is_test in zip(tasks, flags, strict=True):
-                splits["test" if is_test else "train"].append(generated)
+                if not is_test:
+                    later = itertools.chain(streams[generated.template.name], source)
+                    candidates = _exclude(itertools.chain([generated], later), test_keys)
+                    splits["train"] += itertools.islice(candidates, 1)
     return {split: tuple(tasks) for split, tasks in splits.items()}
 
 
@@ -78,15 +86,19 @@ def generate_tasks(
         templates: templates to draw from.
         data: seed databases.
         seed: seed of the draws.
-        excluded: tasks to exclude; no yielded task has the template and slots of one of them.
+        excluded: tasks to exclude; no yielded task is an instance of one of them.
     """
-    excluded_keys = {
-        _instance_key(generated.template, generated.instance) for generated in excluded
-    }
     queues = [_generate(template, data, f"fresh-{seed}") for template in templates]
-    for generated in _round_robin(queues):
-        if _instance_key(generated.template, generated.instance) not in excluded_keys:
-            yield generated
+    return _exclude(_round_robin(queues), _all_keys(excluded))
+
+
+def _exclude(tasks: Iterable[GeneratedTask], keys: set[str]) -> Iterator[GeneratedTask]:
+    """Return an iterator over the tasks whose instance has none of these keys."""
+    return (generated for generated in tasks if keys.isdisjoint(_instance_keys(generated)))
+
+
+def _all_keys(tasks: Iterable[GeneratedTask]) -> set[str]:
+    return {key for generated in tasks for key in _instance_keys(generated)}
 
 
 def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[GeneratedTask]:
@@ -98,7 +110,7 @@ def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[Gener
         instance = template.sample(data, rng)
         # Drawn for rejected instances too: the order of the draws determines all tasks.
         phrasing = rng.choice(template.phrasings)
-        if instance is None or (key := _instance_key(template, instance)) in keys:
+        if instance is None or (key := _slots_key(template, instance)) in keys:
             tries += 1
             continue
         tries = 0
@@ -116,8 +128,21 @@ def _generate(template: TaskTemplate, data: Data, series: str) -> Iterator[Gener
         yield GeneratedTask(task, template, instance)
 
 
-def _instance_key(template: TaskTemplate, instance: TaskInstance) -> str:
+def _slots_key(template: TaskTemplate, instance: TaskInstance) -> str:
     return f"{template.name} {json.dumps(dict(instance.slots), sort_keys=True)}"
+
+
+def _instance_keys(generated: GeneratedTask) -> set[str]:
+    """Return the keys of a task's instance; tasks with a common key are one instance.
+
+    Tasks of a template are one instance if their slots are equal. Some slots are only wordings, so
+    equal evaluators suffice, except those of answers: different questions may have one answer.
+    """
+    keys = {_slots_key(generated.template, generated.instance)}
+    evaluators = generated.instance.eval
+    if "string_match" not in evaluators["eval_types"]:
+        keys.add(f"{generated.template.name} {json.dumps(evaluators, sort_keys=True)}")
+    return keys
 
 
 def _round_robin(sources: Sequence[Iterator[GeneratedTask]]) -> Iterator[GeneratedTask]:

@@ -244,7 +244,8 @@ class RequestContext:
         text = self._environment.get_template(template).render(
             request=self, flashes=flashes, **self.site.template_context(self), **context
         )
-        return HTMLResponse(text, status, headers=_UNCACHED)
+        # Chromium goes back to the response to a POST only if it has stored it.
+        return HTMLResponse(text, status, headers=None if self._writes else _UNCACHED)
 
     def redirect(self, path: str, flash: str = "", /, **query: Any) -> Response:
         """Redirect to a path of this site with GET, and show `flash` there.
@@ -263,8 +264,14 @@ class RequestContext:
 
     def sign_in(self, account_id: int, home: str) -> Response:
         """Sign in and redirect to the page before the sign-in page, or to `home` without one."""
-        self.session.account_id = account_id
+        self.set_account(account_id)
         return self.redirect(self.return_path(home), "Welcome back.")
+
+    def set_account(self, account_id: int) -> None:
+        """Sign in, and forget pending inputs of another account; those of a visitor stay."""
+        if self.session.account_id not in (None, account_id):
+            self.session.pending_inputs.clear()
+        self.session.account_id = account_id
 
     def sign_out(self, home: str) -> Response:
         """Sign out, forget pending inputs, and redirect to `home`."""

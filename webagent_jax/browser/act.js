@@ -16,18 +16,15 @@ const describe = (element) => {
   return squeeze(`${id ? `element ${id}` : tag} ${words ? `"${words}"` : ""}`);
 };
 
-/** Returns the element's box in the top viewport; it adds the offsets of same-origin frames. */
-function boxOf(element) {
-  const rect = boundsOf(element);
-  let { x, y } = rect;
-  for (let view = element.ownerDocument.defaultView; view?.frameElement; view = view.parent) {
-    const frame = view.frameElement;
-    const outer = frame.getBoundingClientRect();
-    x += outer.x + frame.clientLeft;
-    y += outer.y + frame.clientTop;
-  }
-  return { x, y, width: rect.width, height: rect.height };
+/** Returns the same-origin frames around an element, from the inside out. */
+function framesAround(element) {
+  const frame = element.ownerDocument.defaultView?.frameElement;
+  return frame ? [frame, ...framesAround(frame)] : [];
 }
+
+/** Returns the element's box in the top viewport. */
+const boxOf = (element) =>
+  framesAround(element).reduce((rect, frame) => toParentRect(frame, rect), boundsOf(element));
 
 const notOnPage = (id) => `element ${id} is not on the page any more`;
 
@@ -35,7 +32,7 @@ function find(id) {
   const number = Number(id);
   if (!byId.has(number)) return { error: `there is no element ${id}` };
   let element = byId.get(number).deref();
-  if (!element?.isConnected) element = replacementOf(number);
+  if (!isLive(element)) element = replacementOf(number);
   return element ? { element } : { error: notOnPage(id) };
 }
 
@@ -149,14 +146,10 @@ function locate(id) {
     return { error: `element ${id} is covered by ${describe(point.hit)}` };
   if (point.none) return { error: `element ${id} is outside the visible part of the page` };
   // The point is relative to the frame of the element, the result to the top viewport.
-  const origin = boundsOf(element);
-  const box = boxOf(element);
-  return {
-    x: point.x - origin.x + box.x,
-    y: point.y - origin.y + box.y,
-    tag: tagOf(element),
-    type: element.type ?? "",
-  };
+  let result = { x: point.x, y: point.y, tag: tagOf(element), type: element.type ?? "" };
+  for (const frame of framesAround(element))
+    if (!result.error) result = toParentCoordinates(frame, result);
+  return result;
 }
 
 const DIRECT_VALUE_TYPES = new Set([
@@ -232,8 +225,9 @@ function prepareTyping(id, text) {
   }
   if (DIRECT_VALUE_TYPES.has(field.type)) return setValue(field, id, text);
   const isCode = field !== element;
-  // Typed text replaces a selection, so no key for deletion is needed.
-  if (field.select) field.select();
+  // Typed text replaces a selection, so no key for deletion is needed. Prototype.js adds a method of
+  // this name to all elements, also to those without a value.
+  if (typeof field.value === "string" && field.select) field.select();
   else field.ownerDocument.getSelection().selectAllChildren(field);
   return { empty: !isCode && !textIn(field), isRich: typeof field.value !== "string", isCode };
 }
@@ -245,7 +239,7 @@ function prepareTyping(id, text) {
  */
 function resumeTyping(id) {
   let element = byId.get(Number(id))?.deref();
-  const isReplaced = !element?.isConnected;
+  const isReplaced = !isLive(element);
   if (isReplaced) element = replacementOf(Number(id), { isOwnChange: true });
   const focused = (element ?? document).getRootNode().activeElement;
   const isUnfocused = !focused || focused === bodyOf(focused.ownerDocument);

@@ -220,6 +220,7 @@ class EpisodeContext:
     async def open_tab(self, url: str) -> None:
         """Load `url` in a new tab, which becomes the active one."""
         await self._context.new_page()  # _on_page makes it the active tab
+        self._observed_tab = None
         await self.goto(url)
 
     async def switch_tab(self, number: str) -> str | None:
@@ -229,6 +230,7 @@ class EpisodeContext:
         if number not in tabs:
             return f"there is no tab {number}; tabs are numbered 0 to {len(pages) - 1}"
         self._tab = tabs[number]
+        self._observed_tab = None
         await self._tab.bring_to_front()
         return None
 
@@ -241,9 +243,9 @@ class EpisodeContext:
         if action.kind is ActionKind.EXIT:
             return None
         # Elements of another tab can have the same ids.
-        is_tab_closed = self._observed_tab is not None and self._observed_tab.is_closed()
-        if is_tab_closed and action.kind not in _TAB_INDEPENDENT_KINDS:
-            return "the tab has closed"
+        tab_change = self._tab_change()
+        if tab_change and action.kind not in _TAB_INDEPENDENT_KINDS:
+            return tab_change
         # Only a tab that this action opens ends the wait in `settle`.
         self._tab_event.clear()
         with self._timer("act"):
@@ -253,6 +255,14 @@ class EpisodeContext:
         else:
             self._tracker.failures.clear()  # the refusal contains them
         return refusal
+
+    def _tab_change(self) -> str | None:
+        """Return how the active tab has changed since the observation; None if it has not."""
+        if self._observed_tab is None:
+            return None
+        if self._observed_tab.is_closed():
+            return "the tab has closed"
+        return None if self._page() is self._observed_tab else "a new tab has opened"
 
     async def _dispatch(self, action: Action) -> str | None:
         timeout = self._config.navigation_timeout
@@ -283,24 +293,31 @@ class EpisodeContext:
         """Wait until the active tab is quiet, and for a new tab if the page requests one."""
         with self._timer("settle"):
             # The page reports the request for a tab before the tab exists, so it gets extra time.
-            if not await self._wait_until_quiet():
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._tab_event.wait(), self._config.settle_timeout)
+            opens_tab = await self._wait_until_quiet()
+            if opens_tab and await self._wait_for_tab(self._config.settle_timeout):
                 await self._wait_until_quiet()
+
+    async def _wait_for_tab(self, timeout: float) -> bool:
+        """Return whether a tab opens within `timeout` seconds, or since the start of the action."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._tab_event.wait(), timeout)
+        return self._tab_event.is_set()
 
     async def _wait_until_quiet(self) -> bool:
         """Wait until the active tab is quiet; return whether it requested a new tab."""
         page, timeout = self._page(), self._config.navigation_timeout
         opens_tab = await settle.settle(page, self._tracker, self._config.settle_timeout)
         # Read before `reset`, which removes the request of the next document.
-        is_navigating = self._tracker.is_navigating
+        is_navigating, is_opening_tab = self._tracker.is_navigating, self._tracker.is_opening_tab
         self._tracker.reset()
         if not is_navigating:
             return opens_tab
-        if not await navigate.wait_for_commit(page, timeout):
+        # A tab has a page only after its server responds.
+        has_page = not is_opening_tab or await self._wait_for_tab(timeout)
+        if not has_page or not await navigate.wait_for_commit(page, timeout):
             self._dialog_messages.append(f"the next page did not answer in {timeout:g} s")
             return opens_tab
+        opens_tab |= is_opening_tab
         # The next document has replaced the one that was quiet, so it settles as well.
         return await settle.settle(page, self._tracker, self._config.settle_timeout) or opens_tab
 

@@ -84,7 +84,7 @@ function innerName(element) {
 }
 
 function labelName(element) {
-  return squeeze(Array.from(element.labels ?? [], textOf).join(" "));
+  return squeeze([...(element.labels ?? [])].map(textOf).join(" "));
 }
 
 const PLAIN_WORD = /^[a-z][a-z-]+$/i; // a word, not a generated name
@@ -219,7 +219,7 @@ function stateOf(element, kind) {
     const options = optionsOf(element);
     const names = options.slice(0, OPTIONS_LIMIT).map(optionName);
     if (options.length > OPTIONS_LIMIT) names.push(`… ${options.length - OPTIONS_LIMIT} more`);
-    const value = Array.from(element.selectedOptions, optionName).join(", ");
+    const value = [...element.selectedOptions].map(optionName).join(", ");
     return { value: shortenValue(value), options: names };
   }
   if (kind === "slider")

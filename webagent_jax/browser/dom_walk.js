@@ -53,15 +53,16 @@ const wholeViewport = () => ({
 
 /** Returns the frame box of the document in a frame, given that of its parent document. */
 function frameBoxOf(frame, outer) {
-  const rect = frame.getBoundingClientRect();
-  const [x, y] = [outer.x + rect.x + frame.clientLeft, outer.y + rect.y + frame.clientTop];
+  const { width, height } = documentBox(frame);
+  const rect = toParentRect(frame, { x: 0, y: 0, width, height });
+  const [x, y] = [outer.x + rect.x, outer.y + rect.y];
   return {
     x,
     y,
     left: Math.max(outer.left, x),
     top: Math.max(outer.top, y),
-    right: Math.min(outer.right, x + frame.clientWidth),
-    bottom: Math.min(outer.bottom, y + frame.clientHeight),
+    right: Math.min(outer.right, x + rect.width),
+    bottom: Math.min(outer.bottom, y + rect.height),
   };
 }
 

@@ -17,6 +17,10 @@ function setId(element, id) {
   byId.set(id, new WeakRef(element));
 }
 
+/** Returns whether an element is on the page: its frame may have been removed or have navigated. */
+const isLive = (element) =>
+  Boolean(element?.isConnected) && element.ownerDocument.defaultView !== null;
+
 /** Returns the id of an element; undefined if no observation has listed it. */
 const idOf = (element) => ids.get(element);
 
@@ -91,7 +95,7 @@ function assignIds(entries) {
   for (const [identity, element] of newPairs) {
     const id = idsByIdentity.get(identity);
     const predecessor = byId.get(id)?.deref();
-    if (id === undefined || predecessor?.isConnected) continue;
+    if (id === undefined || isLive(predecessor)) continue;
     ids.delete(predecessor); // a script may put it back
     setId(element, id);
   }

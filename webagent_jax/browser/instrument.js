@@ -12,11 +12,12 @@ const POINTER_EVENTS = new Set([
   "touchstart",
 ]);
 const SHORT_TIMER = 500; // ms; actions wait for timers up to this delay
+const MAX_TIMERS = 3; // nested timers that actions wait for
 const MAX_FRAMES = 3; // nested requests of animation frames that actions wait for
 const FRAMES_LIMIT = 200; // ms; longest wait for animation frames
 
 const listeners = new WeakMap(); // Element -> Map(event type -> Set(listener))
-const timers = new Set(); // ids of pending short timers
+const timers = new Set(); // ids of pending short timers, not nested deeper than above
 const frameRequests = new Set(); // ids of pending animation frames, not nested deeper than above
 // Stored before they are replaced; timers and listeners of these scripts are not recorded.
 const native = {
@@ -46,21 +47,22 @@ EventTarget.prototype.removeEventListener = function removeEventListener(type, l
   return native.removeEventListener.call(this, type, listener, ...rest);
 };
 
-// Timers set by a timer do not count; otherwise a page that polls would never be quiet.
-let insideTimer = false;
+// A debounced function may set its timer again in the timer. Deeper timers do not count; otherwise a
+// page that polls would never be quiet.
+let timerDepth = 0;
 window.setTimeout = function setTimeout(callback, delay = 0, ...values) {
   if (typeof callback !== "function") return native.setTimeout(callback, delay, ...values);
-  const counts = !insideTimer && delay <= SHORT_TIMER;
+  const depth = timerDepth + 1;
   const id = native.setTimeout(() => {
     timers.delete(id);
-    insideTimer = true;
+    timerDepth = depth;
     try {
       callback.apply(window, values);
     } finally {
-      insideTimer = false;
+      timerDepth = 0;
     }
   }, delay);
-  if (counts) timers.add(id);
+  if (depth <= MAX_TIMERS && delay <= SHORT_TIMER) timers.add(id);
   return id;
 };
 
@@ -156,7 +158,8 @@ const hasPendingCalls = (elapsed) =>
 
 /** Returns the documents of this frame and of the same-origin frames in it, nested ones too. */
 function documentsIn(page) {
-  const inner = Array.from(page.querySelectorAll("iframe, frame"), (frame) => frame.contentDocument);
+  // Prototype.js replaces Array.from by a function of one parameter.
+  const inner = [...page.querySelectorAll("iframe, frame")].map((frame) => frame.contentDocument);
   return [page, ...inner.filter(Boolean).flatMap(documentsIn)];
 }
 
@@ -172,7 +175,8 @@ function rootsIn(root) {
   return roots;
 }
 
-let isUnsettled = false; // after one timeout, changes of the document are not waited for again
+// Whether the last wait has seen no quiet document; the next one does not wait for its changes.
+let isUnsettled = false;
 
 /**
  * Waits until nothing has changed for `quietMs` ms and no short timer, animation frame or animation
@@ -194,13 +198,13 @@ function quiet(quietMs, limit) {
       const elapsed = now - startTime;
       const quietFor = isUnsettled ? elapsed : now - lastChange;
       const isWaiting = scripts().some((frame) => frame.hasPendingCalls(elapsed));
-      if (elapsed > limit && quietFor < quietMs) isUnsettled = true;
       const isQuiet = quietFor >= quietMs && !isWaiting;
       const animated = isQuiet
         ? Math.max(...scripts().map((frame) => frame.animationTime(limit - elapsed)))
         : 0;
       if (elapsed > limit || (isQuiet && animated === 0)) {
         observer.disconnect();
+        isUnsettled = now - lastChange < quietMs;
         resolve(tabRequested);
         tabRequested = false;
       } else {

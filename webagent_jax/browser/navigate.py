@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Literal
+from collections.abc import Coroutine
+from typing import Any, Literal
 
 from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Page
+from playwright.async_api import Frame, Page
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from webagent_jax.browser import injected
@@ -54,7 +55,7 @@ async def go_in_history(page: Page, step: Literal[-1, 1], timeout: float) -> Err
         return f"there is no page to go {direction} to"
     move = page.go_back if step < 0 else page.go_forward
     try:
-        await move(wait_until="commit", timeout=timeout * 1000)
+        await _finish_in_any_frame(page, move(wait_until="commit", timeout=timeout * 1000))
     except PlaywrightTimeout:
         await _give_up(page)
         return f"the page to go {direction} to did not answer in {timeout:g} s"
@@ -66,6 +67,28 @@ async def go_in_history(page: Page, step: Literal[-1, 1], timeout: float) -> Err
         if "ERR_ABORTED" not in error.message:
             raise
     return None
+
+
+async def _finish_in_any_frame(page: Page, move: Coroutine[Any, Any, object]) -> None:
+    """Await a move in the history of the tab, which may navigate only a frame of the page.
+
+    Playwright's moves end when the main frame navigates.
+    """
+    frame_navigation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_navigation(frame: Frame) -> None:
+        if frame.parent_frame is not None and not frame_navigation.done():
+            frame_navigation.set_result(None)
+
+    page.on("framenavigated", on_navigation)
+    task = asyncio.ensure_future(move)
+    try:
+        await asyncio.wait({task, frame_navigation}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()  # raises its error
+    finally:
+        task.cancel()
+        page.remove_listener("framenavigated", on_navigation)
 
 
 async def wait_for_commit(page: Page, timeout: float) -> bool:

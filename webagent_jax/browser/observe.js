@@ -33,5 +33,5 @@ function replacementOf(id, { isOwnChange = false } = {}) {
   const oldWords = words().join("\n");
   observe(lastObservation.limits);
   const element = byId.get(id)?.deref();
-  return element?.isConnected && (isOwnChange || words().join("\n") === oldWords) ? element : null;
+  return isLive(element) && (isOwnChange || words().join("\n") === oldWords) ? element : null;
 }

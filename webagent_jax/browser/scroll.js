@@ -1,5 +1,7 @@
 // Scrolling: to show an element, and as an action.
 "use strict";
+// Stored because Prototype.js replaces it.
+const { scrollTo: scrollBoxTo } = Element.prototype;
 
 /** Returns whether a user can scroll the box along an axis, "X" or "Y". */
 function canScroll(box, axis) {
@@ -22,10 +24,31 @@ function contentBox(element) {
   return new DOMRect(x + clientLeft, y + clientTop, clientWidth, clientHeight);
 }
 
+/** Returns the box of the document in a frame, relative to the frame without its CSS transforms. */
+function documentBox(frame) {
+  const { clientLeft, clientTop, clientWidth, clientHeight } = frame;
+  const style = getComputedStyle(frame);
+  const [left, top, right, bottom] = ["Left", "Top", "Right", "Bottom"].map((side) =>
+    parseFloat(style[`padding${side}`]),
+  );
+  const [width, height] = [clientWidth - left - right, clientHeight - top - bottom];
+  return new DOMRect(clientLeft + left, clientTop + top, width, height);
+}
+
 /** Converts a box or a point in a frame to the coordinates of its parent document. */
 function toParentRect(frame, { x, y, width = 0, height = 0 }) {
   const outer = frame.getBoundingClientRect();
-  return new DOMRect(outer.x + frame.clientLeft + x, outer.y + frame.clientTop + y, width, height);
+  const inner = documentBox(frame);
+  // CSS transforms may scale the frame. Its offset size is rounded, which is no scaling.
+  const scale = (size, offsetSize) => (Math.abs(size - offsetSize) > 1 ? size / offsetSize : 1);
+  const scaleX = scale(outer.width, frame.offsetWidth);
+  const scaleY = scale(outer.height, frame.offsetHeight);
+  return new DOMRect(
+    outer.x + scaleX * (inner.x + x),
+    outer.y + scaleY * (inner.y + y),
+    scaleX * width,
+    scaleY * height,
+  );
 }
 
 /**
@@ -75,7 +98,8 @@ function withForcedScroll(element, attempt) {
   element.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
   const result = attempt();
   if (result === null)
-    for (const [box, left, top] of offsets) box.scrollTo({ left, top, behavior: "instant" });
+    for (const [box, left, top] of offsets)
+      scrollBoxTo.call(box, { left, top, behavior: "instant" });
   return result;
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from playwright.async_api import BrowserContext, Page, Request
+from playwright.async_api import BrowserContext, Frame, Page, Request
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
@@ -61,6 +61,11 @@ class RequestTracker:
         """True while a document request is open, committed or not."""
         return any(request.is_navigation_request() for request in self._open)
 
+    @property
+    def is_opening_tab(self) -> bool:
+        """True while a tab that has no page yet waits for its document."""
+        return any(r.is_navigation_request() and _frame_of(r) is None for r in self._open)
+
     async def wait_until_idle(self, timeout: float) -> None:
         """Wait until no request is open, for `timeout` seconds at most."""
         with contextlib.suppress(TimeoutError):
@@ -93,10 +98,16 @@ class RequestTracker:
 
 def _is_tab_request(request: Request) -> bool:
     """Return whether the main frame of a tab requested the document."""
+    frame = _frame_of(request)
+    return frame is None or frame.parent_frame is None
+
+
+def _frame_of(request: Request) -> Frame | None:
+    """Return the frame that sent a request; None for a new tab that has no page yet."""
     try:
-        return request.frame.parent_frame is None
+        return request.frame
     except PlaywrightError:
-        return True  # a new tab that has no page yet
+        return None
 
 
 async def settle(page: Page, tracker: RequestTracker, timeout: float) -> bool:

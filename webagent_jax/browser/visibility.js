@@ -139,7 +139,11 @@ function hoverSelectors(sheet) {
     for (const rule of rules) {
       if (rule.selectorText?.includes(":hover") && parseFloat(rule.style.opacity) > 0)
         selectors.push(rule.selectorText.replaceAll(":hover", ":is(*)"));
-      collect(rule.cssRules ?? rule.styleSheet?.cssRules ?? []);
+      try {
+        collect(rule.cssRules ?? rule.styleSheet?.cssRules ?? []);
+      } catch {
+        continue; // scripts cannot read an imported sheet of another origin
+      }
     }
   };
   try {

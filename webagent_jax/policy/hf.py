@@ -83,7 +83,7 @@ def resolve_dir(path: str | Path, *, download: bool = True, needs_weights: bool 
     return directory
 
 
-def tokenizer_dir(path: str | Path) -> Path:
+def tokenizer_dir(path: str | Path, *, download: bool = True) -> Path:
     """Return a directory with config.json and tokenizer of a policy.
 
     Unlike `resolve_dir`, it needs no weights: those of the Hub are not downloaded, and an
@@ -91,12 +91,13 @@ def tokenizer_dir(path: str | Path) -> Path:
 
     Args:
         path: policy path or name; see `resolve_dir`.
+        download: whether to fetch what is missing; otherwise it is an error.
 
     Raises:
         PolicyNotFoundError, ConfigError: see `resolve_dir`.
     """
-    adapters, base_name = adapter_chain(path)
-    directory = resolve_dir(base_name, needs_weights=False)
+    adapters, base_name = adapter_chain(path, download=download)
+    directory = resolve_dir(base_name, download=download, needs_weights=False)
     for adapter in reversed(adapters):
         directory = merged_tokenizer_dir(adapter, directory)
     return directory

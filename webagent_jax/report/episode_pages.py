@@ -12,6 +12,7 @@ function of the page with its data. Unchanged logs are not read again.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORMAT_VERSION = 5  # file format version; files of another version are rebuilt
+_FORMAT_VERSION = 6  # file format version; files of another version are rebuilt
 _CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
@@ -77,13 +78,20 @@ def write(
     """
     folder = workdir / "report"
     directory = tokenizer_directory(workdir) if logs else None
-    grpo = _objective(run_config, logs) if run_config else None
+    grpo = _objective(run_config) if run_config else None
     # The tokenizer is loaded at most once, and not at all if no log has changed.
     open_decoder = cache(lambda: TokenDecoder(directory))
+    # The processes of a run write a log each, and the advantages of an update depend on all.
+    updates: dict[int | str, list[EpisodeLogFile]] = {}
+    for log in logs:
+        updates.setdefault(log.id if log.update is None else log.update, []).append(log)
+    entries: dict[str, Sequence[Mapping[str, Any]]] = {}
+    for update_logs in updates.values():
+        entries |= _entries(update_logs, folder, grpo, directory is not None, open_decoder)
     tasks: dict[str, int] = {}
     rows: list[Json] = []
     for number, log in enumerate(logs):
-        for entry in _entries(log, folder, grpo, directory is not None, open_decoder):
+        for entry in entries[log.id]:
             # Attempts at one task share its intent, so the index stores each task once.
             key = json.dumps(entry["task"])
             task_index = tasks.setdefault(key, len(tasks))
@@ -117,47 +125,63 @@ def _audits(logs: Sequence[EpisodeLogFile], rows: Sequence[Json]) -> list[LogAud
 
 
 def _entries(
-    log: EpisodeLogFile,
+    logs: Sequence[EpisodeLogFile],
     folder: Path,
     grpo: GRPOConfig | None,
     has_text: bool,
     open_decoder: Callable[[], TokenDecoder],
-) -> Sequence[Mapping[str, Any]]:
-    """Return the index entries of a log; rebuild its files if the log changed."""
-    cache_path = folder / log.id / "entries.json"
-    status = log.path.stat()
-    # Size and time of the log detect changes; the flags a config or tokenizer that was added later.
+) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the index entries of each log by its id; rebuild the files if a log changed.
+
+    Args:
+        logs: an evaluation, or all logs of an update.
+        folder: directory of the files.
+        grpo: objective of the run; None if advantages are omitted.
+        has_text: whether there is a tokenizer.
+        open_decoder: returns the decoder of token ids.
+    """
+    status = [log.path.stat() for log in logs]
+    # Size and time of a log detect changes; the flags a config or tokenizer that was added later.
     source_version = [
         _FORMAT_VERSION,
-        status.st_size,
-        status.st_mtime_ns,
+        [[each.st_size, each.st_mtime_ns] for each in status],
         grpo is not None,
         has_text,
     ]
-    if cache_path.exists():
-        record = atomic_files.read_json(cache_path)
-        if record.get("source_version") == source_version:
-            return record["entries"]
-    entries: list[Json] = []
+    paths = {log.id: folder / log.id / "entries.json" for log in logs}
+    if all(path.exists() for path in paths.values()):
+        records = {log_id: atomic_files.read_json(path) for log_id, path in paths.items()}
+        if all(record.get("source_version") == source_version for record in records.values()):
+            return {log_id: record["entries"] for log_id, record in records.items()}
     short_episodes: list[types.Episode] = []
+    entries = {log.id: _write_turns(log, folder, open_decoder(), short_episodes) for log in logs}
+    if grpo is not None and logs[0].update is not None:
+        rows = itertools.chain.from_iterable(entries.values())
+        for entry, advantage in zip(rows, _advantages(short_episodes, grpo), strict=True):
+            entry["advantage"] = advantage
+    # Written last: after an interruption the logs have no valid version and are rebuilt.
+    for log_id, path in paths.items():
+        record = {"source_version": source_version, "entries": entries[log_id]}
+        atomic_files.write_text(path, _ascii_json(record))
+    return entries
+
+
+def _write_turns(
+    log: EpisodeLogFile, folder: Path, decoder: TokenDecoder, short_episodes: list[types.Episode]
+) -> list[Json]:
+    """Write the turns of the episodes of a log, and return its index entries; see `_details`."""
+    entries: list[Json] = []
     # A chunk is written before the next one is built, so memory holds the turns of one chunk.
-    for number, chunk in enumerate(_chunks(_details(log, folder, open_decoder(), short_episodes))):
+    for number, chunk in enumerate(_chunks(_details(log, folder, decoder, short_episodes))):
         details = ",\n".join(detail for _, detail in chunk)
         call = f'trajectories.chunk("{log.id}", {number}, [\n{details}\n]);\n'
         atomic_files.write_text(folder / log.id / f"{number}.js", call)
         entries += [{**entry, "chunk": number, "index": i} for i, (entry, _) in enumerate(chunk)]
-    if grpo is not None and log.update is not None:
-        for entry, advantage in zip(entries, _advantages(short_episodes, grpo), strict=True):
-            entry["advantage"] = advantage
-    # Written last: after an interruption the log has no valid version and is rebuilt.
-    atomic_files.write_text(
-        cache_path, _ascii_json({"source_version": source_version, "entries": entries})
-    )
     return entries
 
 
-def _objective(run_config: Mapping[str, Any], logs: Sequence[EpisodeLogFile]) -> GRPOConfig | None:
-    """Return the objective of the run; None if a log does not determine its advantages."""
+def _objective(run_config: Mapping[str, Any]) -> GRPOConfig | None:
+    """Return the objective of the run; None if its logs do not determine the advantages."""
     try:
         cfg = config.from_config_dict(run_config)
     except config.ConfigError:  # another version of the package wrote it
@@ -165,9 +189,8 @@ def _objective(run_config: Mapping[str, Any], logs: Sequence[EpisodeLogFile]) ->
     # Logs contain late attempts, which are not trained on, but not the replayed successes.
     if cfg.rollout.group_timeout or cfg.grpo.success_replay:
         return None
-    # The mean of a batch is over the logs of all processes.
-    updates = [log.update for log in logs if log.update is not None]
-    if cfg.grpo.advantage_estimator == "batch_mean" and len(set(updates)) < len(updates):
+    # An asynchronous update trains on groups that earlier ones scheduled, in their logs.
+    if cfg.grpo.advantage_estimator == "batch_mean" and cfg.grpo.max_staleness:
         return None
     return cfg.grpo
 
@@ -178,13 +201,18 @@ def _advantages(episodes: Sequence[types.Episode], grpo: GRPOConfig) -> list[flo
     from webagent_jax import learn
 
     by_attempt: dict[int, dict[int, types.Episode]] = {}
-    for episode in episodes:
-        # A repeated attempt replaces the earlier one.
+    # A repeated attempt replaces the earlier one. One with a reward is later than one without, but
+    # may be in the log of another process.
+    for episode in sorted(episodes, key=lambda e: e.reward is not None):
         by_attempt.setdefault(episode.group, {})[episode.attempt] = episode
     groups = [
         types.Group(next(iter(attempts.values())).task, tuple(attempts.values()))
         for attempts in by_attempt.values()
     ]
+    if grpo.filter_groups:
+        # The advantages of turns need all turns: without them, groups with equal rewards have none.
+        no_steps = dataclasses.replace(grpo, step_advantage_weight=0.0)
+        groups = [group for group in groups if learn.has_signal(group, no_steps)]
     totals = learn.count_totals(groups, grpo)
     gains = {id(e): gain for e, gain in learn.with_advantages(groups, grpo, totals)}
     return [round(gains[id(e)], 4) if id(e) in gains else None for e in episodes]

@@ -197,13 +197,7 @@ class _StoredTurn:
         note = ""
         if policy is None:
             policy, note = _own_policy(listed.workdir, log, cfg.policy)
-        return cls(
-            dataclasses.replace(cfg, policy=policy),
-            log.update is None,
-            note,
-            episode,
-            turn_id.turn,
-        )
+        return cls(_with_policy(cfg, policy), log.update is None, note, episode, turn_id.turn)
 
     @property
     def turn(self) -> types.Turn:
@@ -228,18 +222,18 @@ class _Policy:
         from webagent_jax import policy
 
         try:
-            self._directory = policy.resolve_dir(
-                cfg.policy.path, needs_weights=cfg.policy.kind == "weights"
-            )
+            # Weights are downloaded before their version is read.
+            self._folders = _folders(cfg.policy.path, needs_weights=cfg.policy.kind == "weights")
+            directory = policy.tokenizer_dir(cfg.policy.path)
         except FileNotFoundError as error:
             raise ConfigError(f"{error}. {_FIX}") from error
         self._cfg = cfg
-        self._version = _file_times(self._directory)
-        self.tokenizer = ChatTokenizer(self._directory)
-        self.decoder = TokenDecoder(self._directory)
+        self._version = _last_change(self._folders)
+        self.tokenizer = ChatTokenizer(directory)
+        self.decoder = TokenDecoder(directory)
         self._max_model_len = cfg.engine.max_model_len
         if not self._is_endpoint:
-            positions = policy.load_config(self._directory).max_positions
+            positions = policy.load_config(directory).max_positions
             # Another policy than that of the run may be shorter.
             self._max_model_len = min(self._max_model_len, positions)
         self._engine: Engine | None = None
@@ -255,7 +249,7 @@ class _Policy:
     def is_current(self, cfg: RunConfig) -> bool:
         """Return whether this is the policy of a config, and its files have not changed."""
         sections = ((c.policy, c.engine, c.prompt) for c in (cfg, self._cfg))
-        return len(set(sections)) == 1 and _file_times(self._directory) == self._version
+        return len(set(sections)) == 1 and _last_change(self._folders) == self._version
 
     def check_length(self, stored: _StoredTurn, prompt_ids: types.IntArray) -> None:
         """Check that prompt and response fit.
@@ -285,12 +279,13 @@ class _Policy:
         from webagent_jax.inference import EngineError
         from webagent_jax.rollout import runtime
 
-        section = "eval" if stored.is_evaluation else "rollout"
-        sampling = dataclasses.replace(getattr(stored.cfg, section), temperature=edit.temperature)
-        cfg = dataclasses.replace(stored.cfg, **{section: sampling})
-        source = self._open_source()
+        # Not in the config, which accepts only the temperatures of a training or evaluation.
         agent = runtime.make_policy_agent(
-            cfg, self.tokenizer, source, evaluation=stored.is_evaluation
+            stored.cfg,
+            self.tokenizer,
+            self._open_source(),
+            evaluation=stored.is_evaluation,
+            temperature=edit.temperature,
         )
         requests = [
             types.AgentRequest(
@@ -314,6 +309,8 @@ class _Policy:
             raise
 
     def _open_source(self) -> Engine | ChatEndpoint:
+        import jax
+
         from webagent_jax.endpoint import ChatEndpoint
         from webagent_jax.policy import loading
         from webagent_jax.rollout import runtime
@@ -322,21 +319,21 @@ class _Policy:
             # A new client, because the user may have fixed the error of the last one.
             return ChatEndpoint(self._cfg.policy.endpoint)
         if self._engine is None:
-            cfg = self._cfg
-            model, snapshot = loading.initial_policy(cfg)
-            assert model is not None and snapshot is not None  # not an endpoint
+            options = self._cfg.engine
             engine = dataclasses.replace(
-                cfg.engine, slots=MAX_SAMPLES, max_model_len=self._max_model_len
+                options,
+                slots=MAX_SAMPLES,
+                max_model_len=self._max_model_len,
+                # This machine may have fewer devices than that of the run.
+                tensor_parallel_size=min(options.tensor_parallel_size, jax.local_device_count()),
             )
             # The policy may have another template than the run. The engine reads it only for the
             # prefix that it computes in advance.
-            prompt = dataclasses.replace(cfg.prompt, template="auto")
-            self._engine = runtime.make_engine(
-                dataclasses.replace(cfg, engine=engine, prompt=prompt),
-                self.tokenizer,
-                model,
-                snapshot,
-            )
+            prompt = dataclasses.replace(self._cfg.prompt, template="auto")
+            cfg = dataclasses.replace(self._cfg, engine=engine, prompt=prompt)
+            model, snapshot = loading.initial_policy(cfg)
+            assert model is not None and snapshot is not None  # not an endpoint
+            self._engine = runtime.make_engine(cfg, self.tokenizer, model, snapshot)
         return self._engine
 
     def close(self) -> None:
@@ -382,6 +379,24 @@ def _run_config(listed: ListedRun) -> RunConfig:
     return prompt_record.with_template(cfg)
 
 
+def _with_policy(cfg: RunConfig, policy: PolicyConfig) -> RunConfig:
+    """Return the config with another policy, and options that are valid for it."""
+    length = cfg.engine.max_model_len
+    rollout, evaluation = cfg.rollout, cfg.eval
+    if policy.kind == "openai":  # many endpoints do not support top_k
+        rollout = dataclasses.replace(rollout, top_k=0)
+        evaluation = dataclasses.replace(evaluation, top_k=0)
+    return dataclasses.replace(
+        cfg,
+        policy=policy,
+        # Training rows are of no use here, but those of an endpoint may be too short for a policy.
+        bc=dataclasses.replace(cfg.bc, row_tokens=max(cfg.bc.row_tokens, length)),
+        grpo=dataclasses.replace(cfg.grpo, row_tokens=max(cfg.grpo.row_tokens, length)),
+        rollout=rollout,
+        eval=evaluation,
+    )
+
+
 def _own_policy(
     workdir: Path, log: EpisodeLogFile, configured: PolicyConfig
 ) -> tuple[PolicyConfig, str]:
@@ -412,26 +427,38 @@ def _own_policy(
 
 def _has_changed(policy: PolicyConfig, record: Path) -> bool:
     """Return whether a local policy has other files than the policy.json of an evaluation."""
-    # Import on demand: the module imports JAX.
-    from webagent_jax.policy import hf
-
-    # The error of a missing policy follows when it is loaded.
-    if policy.kind != "weights" or not record.exists() or not hf.is_policy_dir(policy.path):
+    if policy.kind != "weights" or not record.exists():
         return False
-    directory = hf.resolve_dir(policy.path)
+    try:
+        last_change = _last_change(_folders(policy.path, download=False))
+    except FileNotFoundError:  # the error of a missing policy follows when it is loaded
+        return False
     # A checksum reads all weights, so it is computed only if a file is newer.
-    if (last_change := _file_times(directory)) <= record.stat().st_mtime_ns:
+    if last_change <= record.stat().st_mtime_ns:
         return False
-    return _checksum(directory, last_change) != atomic_files.read_json(record)["sha256"]
+    return _checksum(policy.path, last_change) != atomic_files.read_json(record)["sha256"]
 
 
 @functools.lru_cache
-def _checksum(directory: Path, last_change: int) -> str:
+def _checksum(path: str, last_change: int) -> str:
     """Return the checksum of a policy; `last_change` distinguishes its versions."""
     from webagent_jax.policy import weights
 
-    checksum: str = weights.checksum(directory)
+    checksum: str = weights.checksum(path)
     return checksum
+
+
+def _folders(path: str, *, download: bool = True, needs_weights: bool = True) -> list[Path]:
+    """Return the folders of the adapters and the base of a policy, which are not merged.
+
+    Raises:
+        PolicyNotFoundError, ConfigError: see `hf.resolve_dir`.
+    """
+    # Import on demand: the module imports JAX.
+    from webagent_jax.policy import hf
+
+    adapters, base = hf.adapter_chain(path, download=download)
+    return [*adapters, hf.resolve_dir(base, download=download, needs_weights=needs_weights)]
 
 
 def _policy_name(policy: PolicyConfig) -> str:
@@ -473,6 +500,7 @@ def _turn(
     return types.Turn(prompt_ids, completion, text, actions.parse(text), stored.observation)
 
 
-def _file_times(directory: Path) -> int:
+def _last_change(folders: Sequence[Path]) -> int:
     """Return the time of the last change of a file, which differs after another training."""
-    return max((p.stat().st_mtime_ns for p in directory.rglob("*") if p.is_file()), default=0)
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return max((file.stat().st_mtime_ns for file in files), default=0)

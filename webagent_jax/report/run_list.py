@@ -80,15 +80,23 @@ class ListedRun:
 def find_workdirs(root: Path) -> list[Path]:
     """Return the workdirs of the runs in a directory, without those of the phases of a run."""
     workdirs = []
-    for name, children, _ in os.walk(root):
+    visited: set[str] = set()  # a link may lead to another folder of the walk, or above it
+    for name, children, _ in os.walk(root, followlinks=True):
+        real_path = os.path.realpath(name)
+        if real_path in visited:
+            children.clear()
+            continue
+        visited.add(real_path)
         ignored: set[str] = set()
         if _is_workdir(Path(name)):
             workdirs.append(Path(name))
             ignored = _RUN_FOLDERS
-        # os.walk descends into the remaining children.
-        children[:] = sorted(
-            child for child in children if not child.startswith(".") and child not in ignored
-        )
+        # os.walk descends into the remaining children; links last, so that a run that is also
+        # linked has the name of its folder.
+        order = sorted((os.path.islink(os.path.join(name, child)), child) for child in children)
+        children[:] = [
+            child for _, child in order if not child.startswith(".") and child not in ignored
+        ]
     return workdirs
 
 
@@ -136,7 +144,7 @@ def _is_workdir(folder: Path) -> bool:
         return False
     try:
         record = atomic_files.read_json(path)
-    except ValueError:
+    except (OSError, ValueError):  # deleted meanwhile, for example
         return False
     return isinstance(record, dict) and record.keys() >= {"config", "commit"}
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import secrets
 import socket
 import threading
 import time
@@ -48,6 +49,10 @@ _DRAWING = threading.Lock()  # matplotlib has global settings
 
 _MAX_ERROR_CHARS = 500  # maximum length of an unexpected error
 _MAX_BODY_BYTES = 4_000_000  # maximum size of a request; longer prompts fit no model
+
+# Part of the version of each page: after a restart, browsers replace the pages that they have,
+# which another version of the package may have rendered.
+_SERVER_START = secrets.token_hex(8)
 
 _STYLES = ("base.css", "summary.css", "runs.css")
 _SCRIPTS = ("dom.js", "hover.js", "live.js", "runs.js")
@@ -205,7 +210,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
     viewer, prompt_sender = RunViewer(root), sender or PromptSender()
 
     def list_runs(request: Request) -> Response:
-        version = _hash([listed.name + listed.version for listed in viewer.list_runs()])
+        version = _page_version([listed.name + listed.version for listed in viewer.list_runs()])
         return _page(request, version, lambda: viewer.list_page(version))
 
     def report(request: Request) -> Response:
@@ -217,7 +222,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
         if built is None:
             text = "The first report of a run takes a while. It opens as soon as it is complete."
             return _message("Building the report", text, 503, scripts=["reload.js"])
-        return _page(request, built.version, lambda: built.text)
+        return _page(request, _page_version([built.version]), lambda: built.text)
 
     async def report_file(request: Request) -> Response:
         listed = await run_in_threadpool(_find, viewer, request.path_params["name"])
@@ -231,7 +236,7 @@ def make_app(root: Path, sender: PromptSender | None = None) -> Starlette:
         runs = [listed for listed in runs if listed.run]
         if not runs:
             return _message("No runs to compare", "Select runs in the list.", 400)
-        version = _hash([listed.name + listed.version for listed in runs])
+        version = _page_version([listed.name + listed.version for listed in runs])
         return _page(request, version, lambda: viewer.comparison_page(runs, version))
 
     def read_prompt(request: Request) -> Response:
@@ -359,7 +364,7 @@ def _build(listed: ListedRun) -> _Report:
     # The episodes first, so that the page never refers to files that do not exist.
     episodes = episode_pages.write(listed.workdir, run.logs, run.config)
     with _DRAWING:
-        text = html.render(run, episodes=episodes, version=listed.version)
+        text = html.render(run, episodes=episodes, version=_page_version([listed.version]))
     end = time.monotonic()
     return _Report(listed.version, text, end, end - start)
 
@@ -378,5 +383,6 @@ def _message(title: str, text: str, status: int, scripts: Sequence[str] = ()) ->
     return HTMLResponse(content, status, _HEADERS)
 
 
-def _hash(parts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+def _page_version(parts: Sequence[str]) -> str:
+    """Return the version of a page from those of the files of its runs."""
+    return hashlib.sha256("\n".join([_SERVER_START, *parts]).encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ from typing import Any
 from absl import logging
 
 from webagent_jax.agent.tokenizer import ChatTokenizer
+from webagent_jax.config import ConfigError
 from webagent_jax.tracking import atomic_files
 from webagent_jax.types import IntArray
 
@@ -60,9 +61,9 @@ def _policy(folder: Path) -> Path:
     if not path:
         return folder
     try:
-        # The weights of an endpoint's tokenizer were never downloaded.
-        return policy.resolve_dir(path, download=False, needs_weights=False)
-    except FileNotFoundError:
+        return policy.tokenizer_dir(path, download=False)
+    # Without a tokenizer, or with a damaged one, the report is complete except for this text.
+    except (FileNotFoundError, ConfigError):
         return folder
 
 

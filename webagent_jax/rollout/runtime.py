@@ -196,7 +196,12 @@ def long_prompt_note(cfg: RunConfig, episodes: Sequence[Episode]) -> str:
 
 
 def make_policy_agent(
-    cfg: RunConfig, tokenizer: ChatTokenizer, source: Engine | ChatEndpoint, *, evaluation: bool
+    cfg: RunConfig,
+    tokenizer: ChatTokenizer,
+    source: Engine | ChatEndpoint,
+    *,
+    evaluation: bool,
+    temperature: float | None = None,
 ) -> EngineAgent | EndpointAgent:
     """Return an agent that samples with the options of rollouts, or of evaluation.
 
@@ -205,15 +210,18 @@ def make_policy_agent(
         tokenizer: tokenizer of the policy; of an endpoint, it encodes the responses.
         source: engine or endpoint that responds.
         evaluation: use the options of evaluation instead of those of rollouts.
+        temperature: sampling temperature, 0 for greedy; None uses that of the options.
     """
     sampling = sampling_options(cfg, evaluation=evaluation)
+    if temperature is None:
+        temperature = sampling.temperature
     timeout = cfg.rollout.episode_timeout
     if isinstance(source, ChatEndpoint):
         return EndpointAgent(
             source,
             tokenizer,
             max_new_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
+            temperature=temperature,
             top_p=sampling.top_p,
             timeout=timeout,
         )
@@ -221,7 +229,7 @@ def make_policy_agent(
         source,
         tokenizer.stop_ids,
         max_new_tokens=sampling.max_new_tokens,
-        temperature=sampling.temperature,
+        temperature=temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         timeout=timeout,

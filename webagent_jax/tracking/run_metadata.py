@@ -250,17 +250,24 @@ def _relative_path(path: str, content: Mapping[str, Any], workdir: Path) -> str:
 def commit() -> str:
     """Return the commit of the source tree, `+` if modified; empty outside a checkout."""
     try:
+        # An installed package may be in the folder of another project, which does not track it.
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
         # --exclude=* ignores tags, so the output is a commit in every clone.
-        result = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        return _git("describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*")
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def _git(*args: str) -> str:
+    """Return the output of a git command in the folder of this file."""
+    result = subprocess.run(
+        ["git", *args],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
     return result.stdout.strip()
 
 

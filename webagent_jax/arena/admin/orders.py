@@ -19,6 +19,7 @@ from webagent_jax.arena.admin.staff_views import (
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import WhereClause, paginate
 from webagent_jax.arena.shop.policies import STATUSES
+from webagent_jax.arena.shop.stock import restock, return_products
 from webagent_jax.arena.site import NotFound, RequestContext, ViewRegistry, format_money
 
 views = ViewRegistry(signed_in=True)
@@ -56,11 +57,6 @@ FORM_STEPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cancel": ("Cancel", ("Pending", "Processing", "On Hold")),
 }
 """Steps that need a form: text of the link, and statuses in which the step is possible."""
-
-_QUANTITY_SQL = (
-    "(SELECT sum(quantity) FROM purchase_item WHERE product_id = product.id AND purchase_id = ?)"
-)
-_WHERE_IN_ORDER = "WHERE id IN (SELECT product_id FROM purchase_item WHERE purchase_id = ?)"
 
 
 @views.get("/orders")
@@ -181,7 +177,7 @@ def refund(request: RequestContext, number: int) -> Response:
         "INSERT INTO refund VALUES (?, ?, ?, ?)", *(number, amount, reason, request.today)
     )
     if form.is_checked("restock"):
-        _restock(request, number)
+        restock(request, number)
     return _set_status(request, number, "Refunded", f"Refunded {format_money(amount)}: {reason}.")
 
 
@@ -193,12 +189,7 @@ def cancel(request: RequestContext, number: int) -> Response:
     reason = form.choice("reason", CANCEL_REASONS)
     if form.errors:
         return _step_page(request, order_row, "cancel", form)
-    _restock(request, number)
-    request.execute(
-        f"UPDATE product SET sold = max(sold - {_QUANTITY_SQL}, 0) {_WHERE_IN_ORDER}",
-        number,
-        number,
-    )
+    return_products(request, number)
     return _set_status(request, number, "Cancelled", f"Cancelled: {reason}.")
 
 
@@ -237,10 +228,4 @@ def _add_remark(request: RequestContext, number: int, body: str, *, is_notified:
     request.execute(
         "INSERT INTO remark (purchase_id, written, author, body, notified) VALUES (?, ?, ?, ?, ?)",
         *(number, request.now, staff_name(request), body, int(is_notified)),
-    )
-
-
-def _restock(request: RequestContext, number: int) -> None:
-    request.execute(
-        f"UPDATE product SET stock = stock + {_QUANTITY_SQL} {_WHERE_IN_ORDER}", number, number
     )

@@ -84,15 +84,24 @@ def issues(request: RequestContext, owner: str, slug: str) -> Response:
     )
 
 
-def _read_choices(request: RequestContext, project: Any) -> dict[str, list[sqlite3.Row]]:
-    """Return the labels, milestones and members that an issue can have."""
+def _read_choices(
+    request: RequestContext, project: Any, row: Any = None
+) -> dict[str, list[sqlite3.Row]]:
+    """Return the labels, milestones and members that an issue can have.
+
+    The members include the assignee of the issue `row`, who may have left the project.
+    """
+    people = members(request, project)
+    assignee_id = row["assignee_id"] if row else None
+    if assignee_id not in (None, *(member["id"] for member in people)):
+        people += request.rows("SELECT * FROM user WHERE id = ?", assignee_id)
     sql = "SELECT * FROM milestone WHERE project_id = ? ORDER BY state DESC, due, id"
     return {
         "labels": request.rows(
             "SELECT * FROM label WHERE project_id = ? ORDER BY id", project["id"]
         ),
         "milestones": request.rows(sql, project["id"]),
-        "members": members(request, project),
+        "members": people,
     }
 
 
@@ -148,7 +157,8 @@ def edit_form(request: RequestContext, owner: str, slug: str, number: int) -> Re
         "assignee": str(row["assignee_id"] or ""),
         "milestone": str(row["milestone_id"] or ""),
     }
-    context: dict[str, Any] = {"form": Form(values), "choices": _read_choices(request, project)}
+    choices = _read_choices(request, project, row)
+    context: dict[str, Any] = {"form": Form(values), "choices": choices}
     label_names = set((row["labels"] or "").split(", "))
     return request.render(
         "edit_issue.html.j2", project=project, issue=row, selected_labels=label_names, **context
@@ -171,7 +181,7 @@ def edit(request: RequestContext, owner: str, slug: str, number: int) -> Respons
 
 
 def _save(request: RequestContext, project: Any, row: Any) -> Response:
-    form, choices = Form(request.form), _read_choices(request, project)
+    form, choices = Form(request.form), _read_choices(request, project, row)
     title = form.text("title", max_chars=160)
     body = form.text("body", required=False, max_chars=4000)
     due = form.day("due", required=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -37,10 +37,7 @@ def _template_context(request: RequestContext) -> Mapping[str, Any]:
 def render_markdown(text: str) -> Markup:
     """Return the HTML of simple Markdown: headings, lists, code and paragraphs."""
     parts: list[str] = []
-    for block in text.replace("\n- ", "\n\n- ").split("\n\n"):
-        lines = block.strip("\n").splitlines()
-        if not lines:
-            continue
+    for lines in _markdown_blocks(text):
         text_html = str(escape(" ".join(lines)))
         if lines[0].startswith("#"):
             level = len(lines[0]) - len(lines[0].lstrip("#")) + 1
@@ -52,6 +49,17 @@ def render_markdown(text: str) -> Markup:
         else:
             parts.append(f"<p>{text_html}</p>")
     return Markup("\n".join(parts))
+
+
+def _markdown_blocks(text: str) -> Iterator[list[str]]:
+    """Yield the lines of each heading, list item, code block and paragraph."""
+    for block in text.replace("\n- ", "\n\n- ").split("\n\n"):
+        lines = block.strip("\n").splitlines()
+        # The lines directly below a heading are a block of their own.
+        while lines and lines[0].startswith("#"):
+            yield [lines.pop(0)]
+        if lines:
+            yield lines
 
 
 def initials(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -151,16 +150,11 @@ def search(request: RequestContext) -> Response:
         members=_find_members(request, words),
         pagination=paginate_posts(
             request,
-            " AND ".join(r"title || ' ' || body LIKE ? ESCAPE '\'" for _ in words),
-            *(f"%{_escape_like(word)}%" for word in words),
+            " AND ".join("instr(lower(title || ' ' || body), ?)" for _ in words),
+            *words,
             default="top",
         ),
     )
-
-
-def _escape_like(word: str) -> str:
-    """Return a pattern of LIKE in which percent signs and underscores stand for themselves."""
-    return re.sub(r"([%_\\])", r"\\\1", word)
 
 
 def _find_communities(request: RequestContext, words: Sequence[str]) -> Sequence[Any]:

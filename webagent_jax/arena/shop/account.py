@@ -9,6 +9,7 @@ from starlette.responses import Response
 from webagent_jax.arena.forms import Form
 from webagent_jax.arena.pagination import paginate
 from webagent_jax.arena.shop.cart import add_item, adopt_cart, customer_id
+from webagent_jax.arena.shop.stock import return_products
 from webagent_jax.arena.site import RequestContext, ViewRegistry
 
 views = ViewRegistry()
@@ -59,12 +60,13 @@ def register(request: RequestContext) -> Response:
         form.errors["email"] = "There is an account with this email address already."
     if form.errors:
         return request.render("register.html.j2", 422, form=form)
-    request.session.account_id = request.execute(
+    number = request.execute(
         "INSERT INTO customer (first, last, email, phone, password, customer_group, joined)"
         " VALUES (?, ?, ?, '', ?, 'General', ?)",
         *(*row, password, request.today),
     )
-    adopt_cart(request, request.session.account_id)
+    adopt_cart(request, number)
+    request.set_account(number)
     return request.redirect("/account", "Your account was created.")
 
 
@@ -106,6 +108,7 @@ def cancel(request: RequestContext, number: int) -> Response:
     order_row = _find_order(request, number)
     if order_row["status"] not in OPEN_STATUSES:
         return request.redirect(f"/account/orders/{number}", "This order cannot be cancelled.")
+    return_products(request, number)
     request.execute("UPDATE purchase SET status = 'Cancelled' WHERE id = ?", number)
     return request.redirect(f"/account/orders/{number}", "The order was cancelled.")
 

@@ -225,7 +225,8 @@ def place_order(request: RequestContext) -> Response:
         if item["id"] in errors:
             return request.redirect("/cart", f"{item['name']}: {errors[item['id']]}")
     address = request.row(
-        "SELECT name, street, city, zip_code, phone FROM address WHERE id = ?", notes["address"]
+        "SELECT name, street, city, zip_code, phone FROM address WHERE id = ? AND customer_id = ?",
+        *(notes["address"], customer_id(request)),
     )
     number = request.execute(
         "INSERT INTO purchase (customer_id, placed, status, name, street, city, zip_code, phone,"

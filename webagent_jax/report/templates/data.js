@@ -45,7 +45,8 @@ function readIndex(data) {
     const episode = { ...entry, log, task: data.tasks[entry.task], turns: entry.trace.length };
     episode.id = `${log.id}/${counts.get(log)}`;
     counts.set(log, counts.get(log) + 1);
-    episode.groupKey = `${log.id} ${entry.group >= 0 ? entry.group : episode.task.id}`;
+    // Parts of a group are in several logs if the run continued with another number of processes.
+    episode.groupKey = `${log.update ?? log.id} ${entry.group >= 0 ? entry.group : episode.task.id}`;
     index.byId.set(episode.id, episode);
     return episode;
   });

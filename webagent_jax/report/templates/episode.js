@@ -105,12 +105,13 @@ function advantageText({ advantage }) {
   return typeof advantage === "number" ? `advantage ${signed(advantage)}` : "";
 }
 
-// Attempts at the same task in the same log.
+// Attempts of the same training group, or at the same task in the same evaluation.
 const groupMembers = (episode) => index.episodes.filter((other) => other.groupKey === episode.groupKey);
 
 // Episodes of the same task in other logs.
 const otherLogEpisodes = (episode) =>
-  index.episodes.filter((other) => other.task.id === episode.task.id && other.log !== episode.log);
+  index.episodes.filter((other) => other.task.id === episode.task.id && other.log !== episode.log
+    && other.groupKey !== episode.groupKey);
 
 function showEpisode(state) {
   const episode = index.byId.get(state.episode);
@@ -185,7 +186,7 @@ function comparison(state, episode, other) {
   const isSelected = state.with === other.id;
   const attempt = other.attempt + 1;
   const suffix = groupMembers(other).length > 1 ? ` ${attempt}` : "";
-  const name = other.log === episode.log ? `attempt ${attempt}` : other.log.name + suffix;
+  const name = other.groupKey === episode.groupKey ? `attempt ${attempt}` : other.log.name + suffix;
   const href = toHash({ ...state, with: isSelected ? undefined : other.id, turn2: undefined });
   return h("a", { class: "chip", href, "aria-current": isSelected ? "true" : undefined },
     outcomeSign(other.outcome), name, " ",

@@ -19,7 +19,8 @@ function route() {
 }
 
 function backToRow(id) {
-  while (list.numShown < list.matches.findIndex((episode) => episode.id === id)) showMore();
+  const position = list.matches.findIndex((episode) => episode.id === id);
+  while (list.numShown <= position) showMore();
   const row = [...byId("episodes").querySelectorAll("a")].find((link) => link.dataset.id === id);
   jumpTo(row ?? byId("trajectories"), row ? "center" : "start");
   row?.focus({ preventScroll: true });
@@ -69,9 +70,11 @@ async function start() {
   fillFilters();
   listenToFilters();
   addEventListener("hashchange", () => {
-    // Other fragments are sections of the summary.
-    const isView = location.hash.includes("=") || location.hash === "#trajectories";
-    if (isView || !byId("episode").hidden) route();
+    const { hash } = location;
+    const isView = hash.includes("=") || hash === "#trajectories";
+    // A section of the summary closes an episode. Other fragments, such as #main, change nothing.
+    const isSection = hash === "" || byId("overview").contains(byId(hash.slice(1)));
+    if (isView || (isSection && !byId("episode").hidden)) route();
   });
   document.addEventListener("keydown", key);
   // A served page has new results. An open episode stays as it is.

@@ -121,16 +121,19 @@ def order_payment(slots: Slots, page: Observation) -> Expert:
 
 def _sample_order_choice(data: Data, rng: random.Random) -> TaskInstance | None:
     order = sample_order(data, rng)
-    item = sample_row(
-        rng,
+    items = (
         data["shop"]
         .execute(
             "SELECT name, option_name, option_values, choice FROM purchase_item JOIN product"
             " ON product.id = product_id WHERE purchase_id = ?",
             [order["id"]],
         )
-        .fetchall(),
+        .fetchall()
     )
+    item = sample_row(rng, items)
+    # A product that was ordered in two options has two right answers.
+    if sum(other["name"] == item["name"] for other in items) > 1:
+        return None
     slots = {
         "number": str(order["id"]),
         "product": item["name"],
