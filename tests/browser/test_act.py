@@ -191,7 +191,7 @@ def test_click_scrolls_to_element_deep_in_frame(show: Show) -> None:
 def test_click_hits_small_element_in_padded_or_scaled_frame(style: str, show: Show) -> None:
     session = show(
         f"""<iframe style='transform-origin: 0 0; {style}' srcdoc="<style>* {{ margin: 0 }}
-        b {{ display: block; height: 12px; width: 20px; font-size: 9px }}</style>
+        b {{ display: block; height: 12px; width: 20px; font-size: 9px; margin-left: 60px }}</style>
         <b onclick='parent.document.title = 1'>One</b><b onclick='parent.document.title = 2'>Two</b>
         <b onclick='parent.document.title = 3'>Three</b>"></iframe>"""
     )
@@ -640,7 +640,8 @@ SLOW_TABS = {
 
 @pytest.mark.parametrize("body", SLOW_TABS.values(), ids=SLOW_TABS)
 def test_click_waits_for_slow_server_of_new_tab(body: str, site: Any) -> None:
-    site.add_page("<p>slow page</p>", "/slow")
+    script = "<script>setTimeout(() => { p.textContent = 'slow page' }, 300)</script>"
+    site.add_page(f"<p id=p>early</p>{script}", "/slow")
     site.delays["/slow"] = 3.0
     with (
         BrowserPool(BrowserConfig(settle_timeout=0.5)) as pool,

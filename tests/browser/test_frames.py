@@ -95,6 +95,16 @@ def test_actions_work_inside_frame(show_frame: ShowFrame) -> None:
 
 
 @pytest.mark.browser
+def test_boxes_of_elements_include_padding_of_frame(show_frame: ShowFrame) -> None:
+    session = show_frame()
+    button_id = ids_by_name(session.observe())["Press"]
+    old_left = session.observe().elements[button_id].box[0]
+    session.evaluate("() => { document.querySelector('iframe').style.padding = '5px 30px' }")
+    left = session.observe().elements[button_id].box[0]
+    assert left == old_left + 30
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("overflow", ["auto", "hidden"])
 def test_click_scrolls_boxes_around_frame(overflow: str, show_frame: ShowFrame) -> None:
     """The element is in the lower part of a frame that is larger than the box around it."""

@@ -212,7 +212,7 @@ def test_adapter_of_imported_base_is_used_without_a_merge(root: Path, tmp_path: 
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     weights.import_weights("webagent-tiny", base)
     model, params = policy.load_hf("webagent-tiny")
-    adapters = lora.init(params, jax.random.key(0), rank=2)
+    adapters = lora.init(params, jax.random.key(0), rank=2, projections=lora.PROJECTIONS)
     peft_adapter.save(adapter, model, adapters, rank=2, alpha=2.0, base_name=str(base))
     runs = tmp_path / "runs"
     run = copy_run(

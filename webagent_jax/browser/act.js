@@ -225,8 +225,8 @@ function prepareTyping(id, text) {
   }
   if (DIRECT_VALUE_TYPES.has(field.type)) return setValue(field, id, text);
   const isCode = field !== element;
-  // Typed text replaces a selection, so no key for deletion is needed. Prototype.js adds a method of
-  // this name to all elements, also to those without a value.
+  // Typed text replaces a selection, so no key for deletion is needed. Prototype.js adds a method
+  // `select` to all elements, also to those without a value.
   if (typeof field.value === "string" && field.select) field.select();
   else field.ownerDocument.getSelection().selectAllChildren(field);
   return { empty: !isCode && !textIn(field), isRich: typeof field.value !== "string", isCode };

@@ -84,6 +84,7 @@ function innerName(element) {
 }
 
 function labelName(element) {
+  // Prototype.js replaces Array.from by a function without the second parameter.
   return squeeze([...(element.labels ?? [])].map(textOf).join(" "));
 }
 

@@ -47,8 +47,8 @@ EventTarget.prototype.removeEventListener = function removeEventListener(type, l
   return native.removeEventListener.call(this, type, listener, ...rest);
 };
 
-// A debounced function may set its timer again in the timer. Deeper timers do not count; otherwise a
-// page that polls would never be quiet.
+// A debounced function may set its timer again in the timer. Deeper timers do not count; otherwise
+// a page that polls would never be quiet.
 let timerDepth = 0;
 window.setTimeout = function setTimeout(callback, delay = 0, ...values) {
   if (typeof callback !== "function") return native.setTimeout(callback, delay, ...values);
@@ -158,9 +158,10 @@ const hasPendingCalls = (elapsed) =>
 
 /** Returns the documents of this frame and of the same-origin frames in it, nested ones too. */
 function documentsIn(page) {
-  // Prototype.js replaces Array.from by a function of one parameter.
-  const inner = [...page.querySelectorAll("iframe, frame")].map((frame) => frame.contentDocument);
-  return [page, ...inner.filter(Boolean).flatMap(documentsIn)];
+  const inner = [...page.querySelectorAll("iframe, frame")].flatMap(({ contentDocument }) =>
+    contentDocument ? documentsIn(contentDocument) : [],
+  );
+  return [page, ...inner];
 }
 
 /** Returns a document or shadow root, and the open shadow roots in it, nested ones too. */

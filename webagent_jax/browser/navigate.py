@@ -82,8 +82,9 @@ async def _finish_in_any_frame(page: Page, move: Coroutine[Any, Any, object]) ->
 
     page.on("framenavigated", on_navigation)
     task = asyncio.ensure_future(move)
+    futures: set[asyncio.Future[Any]] = {task, frame_navigation}
     try:
-        await asyncio.wait({task, frame_navigation}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()  # raises its error
     finally:

@@ -58,8 +58,11 @@ function readIndex(data) {
 // remain valid.
 function withoutSuperseded(episodes) {
   const key = (episode) => `${episode.groupKey} ${episode.attempt}`;
-  const last = new Map(episodes.map((episode) => [key(episode), episode]));
-  return episodes.filter((episode) => episode.outcome !== "INFRA" || last.get(key(episode)) === episode);
+  const isFault = (episode) => Number(episode.outcome === "INFRA");
+  // An attempt after a fault may be in the log of another process, which comes first.
+  const inOrder = [...episodes].sort((a, b) => isFault(b) - isFault(a));
+  const last = new Map(inOrder.map((episode) => [key(episode), episode]));
+  return episodes.filter((episode) => !isFault(episode) || last.get(key(episode)) === episode);
 }
 
 // Pair the first attempt at each evaluated task with that of the previous evaluation, as the
