@@ -63,7 +63,13 @@ from tools.results.quickstart import (
 )
 from tools.results.reinforcement_learning import bc_and_grpo, runs_from, task_rates, updates_of
 from tools.results.stored_runs import ROOT, RUNS, store
-from tools.results.summary import gains_over_task_names, groups_and_gains, headline, summary
+from tools.results.summary import (
+    FEW_DEMOS,
+    gains_over_task_names,
+    groups_and_gains,
+    headline,
+    summary,
+)
 from tools.results.variants import training_curves, variants_of
 
 DOCS = ROOT / "docs"
@@ -82,13 +88,20 @@ _FEW_DEMOS_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, seed 0",
     "grpo_seed1": "M-GRPO, seed 1",
+    "bc_twice": "BC again",
     "bc_seed2": "BC, seed 2",
     "bc_twice_seed2": "BC again, seed 2",
-    "grpo_seed2": "M-GRPO, seed 2",
+    "grpo_twice_seed2": "M-GRPO from BC again, seed 2",
+    "grpo_seed2": "M-GRPO from BC, seed 2",
     "rejection_sampling": "BC on successes of M-GRPO, seed 0",
     "rejection_sampling_bc": "BC on successes of BC",
 }
-_FEW_DEMOS_STARTS = {"bc_seed2": None, "bc_twice_seed2": "bc_seed2", "grpo_seed2": "bc_seed2"}
+_FEW_DEMOS_STARTS = {
+    "bc_seed2": None,
+    "bc_twice_seed2": "bc_seed2",
+    "grpo_twice_seed2": "bc_twice_seed2",
+    "grpo_seed2": "bc_seed2",
+}
 _AFTER_ARENA_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, 16 updates",
@@ -161,16 +174,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_short_templates": partial(arena_templates, "arena_short", "sampled"),
     "arena_short_templates_greedy": partial(arena_templates, "arena_short", "greedy"),
     "arena_few_demos": partial(runs_from, "arena_few_demos", _FEW_DEMOS_TITLES, _FEW_DEMOS_STARTS),
-    "arena_few_demos_templates": partial(
-        arena_templates,
-        "arena_few_demos",
-        "greedy",
-        ("bc", "bc", "bc_seed2"),
-        ("grpo", "grpo_seed1", "grpo_seed2"),
-    ),
+    "arena_few_demos_templates": partial(arena_templates, "arena_few_demos", "greedy", *FEW_DEMOS),
     "arena_few_demos_updates": partial(updates_of, "arena_few_demos/grpo"),
     "arena_few_demos_updates_seed1": partial(updates_of, "arena_few_demos/grpo_seed1"),
-    "arena_few_demos_updates_seed2": partial(updates_of, "arena_few_demos/grpo_seed2"),
+    "arena_few_demos_updates_seed2": partial(updates_of, "arena_few_demos/grpo_twice_seed2"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
     "arena_test_templates": partial(bc_and_grpo, "arena_test_templates"),

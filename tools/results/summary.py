@@ -12,14 +12,15 @@ Evals = dict[str, list[list[Json]]]
 """Evaluations by decoding, "sampled" or "greedy": for each stage, one per seed."""
 
 # Last update of the evaluated policy, for runs that continued.
-_EVALUATED_UPDATES = {"arena_few_demos/grpo_seed1": 9, "arena_few_demos/grpo_seed2": 9}
-# BC and M-GRPO by seed of M-GRPO; seeds 0 and 1 start from one BC policy.
-_FEW_DEMOS = (
-    [f"arena_few_demos/{name}" for name in ("bc", "bc", "bc_seed2")],
-    [f"arena_few_demos/{name}" for name in ("grpo", "grpo_seed1", "grpo_seed2")],
+_EVALUATED_UPDATES = {
+    f"arena_few_demos/{name}": 9 for name in ("grpo_seed1", "grpo_seed2", "grpo_twice_seed2")
+}
+# BC and the M-GRPO that starts from it, by seed of M-GRPO. Seeds 0 and 1 start from one BC policy.
+FEW_DEMOS = (
+    ("bc", "bc", "bc_twice_seed2"),
+    ("grpo", "grpo_seed1", "grpo_twice_seed2"),
 )
-# The BC that M-GRPO is compared with: that of seed 2 had not converged, so it is a longer one.
-_FEW_DEMOS_LONGEST_BC = [f"arena_few_demos/{name}" for name in ("bc", "bc", "bc_twice_seed2")]
+_FEW_DEMOS_FOLDERS = [[f"arena_few_demos/{name}" for name in names] for names in FEW_DEMOS]
 _GROUP_SIZE = 8  # of all runs
 
 
@@ -45,7 +46,7 @@ def main_results() -> dict[str, Evals]:
         "SmolLM2-135M, short tasks of five embedded sites": _evals(
             ["arena_short/bc"], ["arena_short/grpo"]
         ),
-        few_demos: _evals(_FEW_DEMOS_LONGEST_BC, _FEW_DEMOS[1]),
+        few_demos: _evals(*_FEW_DEMOS_FOLDERS),
         "SmolLM2-135M, the 165 test tasks of these sites": {
             name: [[arena_bc[f"1856_{name}"]]] for name in ("sampled", "greedy")
         },
@@ -126,7 +127,12 @@ def groups_and_gains() -> str:
         ("12 MiniWoB++ tasks, evaluated on 56", "miniwob_second/bc", "miniwob_second/grpo"),
         *(
             (f"eight arena templates, seed {seed}", *folders)
-            for seed, folders in enumerate(zip(*_FEW_DEMOS, strict=True))
+            for seed, folders in enumerate(zip(*_FEW_DEMOS_FOLDERS, strict=True))
+        ),
+        (
+            "eight arena templates, seed 2, from shorter BC",
+            "arena_few_demos/bc_seed2",
+            "arena_few_demos/grpo_seed2",
         ),
         ("22 arena templates", "arena_short/bc", "arena_short/grpo"),
         (
