@@ -33,6 +33,11 @@ part of what it had learned on MiniWoB++ before; M-GRPO restores some of it with
     webagent evaluate --config=miniwob:after_arena_grpo --workdir=runs/after_arena/eval \
         --config.policy.path=runs/after_arena/grpo/policy --config.eval.temperature=0
 
+`:tiny` is the quickstart with webagent-tiny on the 50 tasks of `:bc`, none of them selected by
+success: BC on one demonstration per task, then M-GRPO, which chooses tasks adaptively.
+
+    webagent quickstart --config=miniwob:tiny --workdir=runs/miniwob_tiny
+
 `:short_bc` and `:short_grpo` continue from the adapter on tasks with short prompts and few turns:
 BC on 12 until validation success is flat, then M-GRPO on six. docs/results.md starts from an
 earlier adapter.
@@ -317,6 +322,37 @@ _ALL_TASKS_GRPO = replace(
     ),
 )
 
+# The options of configs/quickstart.py, except for longer episodes and more groups per update.
+_TINY = RunConfig(
+    suite=SuiteConfig(tasks=_BC_TASKS),
+    engine=EngineConfig(slots=16, max_model_len=1_536),
+    rollout=RolloutConfig(
+        max_concurrent_episodes=16, max_turns=12, max_new_tokens=96, temperature=1.3
+    ),
+    bc=BCConfig(
+        demos_per_task=1,
+        epochs=40,
+        batch_episodes=4,
+        row_tokens=1_536,
+        optimizer=OptimizerConfig(
+            learning_rate=5e-4, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
+        ),
+    ),
+    grpo=GRPOConfig(
+        updates=24,
+        tasks_per_update=32,
+        group_size=8,
+        # BC fails in all attempts on many tasks.
+        task_sampling="adaptive",
+        minibatches=4,
+        max_extra_groups=16,
+        kl_beta=0.001,
+        row_tokens=1_536,
+        optimizer=OptimizerConfig(learning_rate=5e-4, warmup_fraction=0.2, max_grad_norm=1.0),
+    ),
+    eval=EvalConfig(seeds_per_task=10, temperature=1.0, max_turns=(12,)),
+)
+
 _VARIANTS = {
     "": _ALL_TASKS,
     "all_tasks_grpo": _ALL_TASKS_GRPO,
@@ -325,6 +361,7 @@ _VARIANTS = {
     "short_bc": _SHORT_BC,
     "short_grpo": _SHORT_GRPO,
     "after_arena_grpo": _AFTER_ARENA_GRPO,
+    "tiny": _TINY,
 }
 
 
