@@ -21,7 +21,7 @@ import pytest
 
 from configs import quickstart as quickstart_config
 from webagent_jax import config, distributed
-from webagent_jax.browser import ChromiumMissing
+from webagent_jax.browser import ChromiumMissingError
 from webagent_jax.cli import errors, run_config
 from webagent_jax.cli.main import COMMANDS
 from webagent_jax.commands import options
@@ -31,7 +31,7 @@ from webagent_jax.learn import NonFiniteStepError
 from webagent_jax.tracking import run_metadata
 from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.workdir_lock import hold_lock
-from webagent_jax.train.metrics import GuardTripped
+from webagent_jax.train.metrics import GuardLimitError
 from webagent_jax.types import InfraError
 
 ROOT = Path(__file__).parents[1]
@@ -215,9 +215,9 @@ def test_options_show_values_of_config():
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (ChromiumMissing, errors.MISTAKE),
+        (ChromiumMissingError, errors.MISTAKE),
         (ConfigError, errors.MISTAKE),
-        (GuardTripped, errors.STOPPED),
+        (GuardLimitError, errors.STOPPED),
         (InfraError, errors.STOPPED),
         (NonFiniteStepError, errors.STOPPED),
     ],
@@ -329,7 +329,7 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
         ("export --input=x", "--output_dir is missing"),
         ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
         ("list-tasks --suite=browsergym", "set --config.suite.name=browsergym instead"),
-        ("export --input=configs --output_dir=x --step=3", "configs contains no checkpoints/"),
+        ("export --input=configs --output_dir=x --update=3", "configs contains no checkpoints/"),
         ("compare x --output_dir=y", "x contains no evaluation"),
         ("options nothing-like-it", "no option matches"),
         ("pretrain-tiny --output_dir=x --seed=-1", "--seed=-1: "),

@@ -558,7 +558,7 @@ def test_line_in_other_encoding_does_not_end_recording(monkeypatch):
 def test_recorder_without_display_raises_config_error(tmp_path, monkeypatch):
     try:
         chromium.find_executable(headless=False)
-    except chromium.ChromiumMissing as missing:
+    except chromium.ChromiumMissingError as missing:
         pytest.skip(str(missing))
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)

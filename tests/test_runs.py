@@ -28,7 +28,7 @@ from webagent_jax.tracking.metric_writers import read_metrics
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import train_bc
 from webagent_jax.train.grpo import train_grpo
-from webagent_jax.train.metrics import GuardTripped
+from webagent_jax.train.metrics import GuardLimitError
 from webagent_jax.train.validation import Validation
 from webagent_jax.types import Outcome
 
@@ -297,7 +297,7 @@ def test_guard_stops_run_before_checkpoint_of_its_updates(tmp_path):
         guard=GuardConfig(min_entropy=1e9, patience=2),
         grpo=dataclasses.replace(SHORT.grpo, updates=3),
     )
-    with pytest.raises(GuardTripped, match="after update 2: entropy"):
+    with pytest.raises(GuardLimitError, match="after update 2: entropy"):
         train_grpo(cfg, tmp_path)
     assert [record["update"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2]
     # Both updates are beyond the limit, so neither has a checkpoint.

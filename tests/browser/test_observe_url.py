@@ -9,7 +9,7 @@ from absl.testing import flagsaver
 
 from tests.launchers import load_main
 from webagent_jax import config
-from webagent_jax.browser import ChromiumMissing
+from webagent_jax.browser import ChromiumMissingError
 from webagent_jax.config import BrowserConfig, ConfigError
 from webagent_jax.types import InfraError
 
@@ -47,6 +47,6 @@ def test_launcher_reports_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/chromium")
     with (
         flagsaver.flagsaver(url="http://127.0.0.1:1/", config=settings),
-        pytest.raises(ChromiumMissing, match="is not a program; fix it with"),
+        pytest.raises(ChromiumMissingError, match="is not a program; fix it with"),
     ):
         main(["observe.py"])

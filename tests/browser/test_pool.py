@@ -21,7 +21,7 @@ import pytest
 from tests.browser.conftest import browser_pids, descendants, wait_until_ended
 from webagent_jax.browser import (
     BrowserPool,
-    ChromiumMissing,
+    ChromiumMissingError,
     Session,
     chromium,
     process_memory,
@@ -391,12 +391,14 @@ def test_find_executable_prefers_setting_then_environment_variable(
         assert chromium.find_executable() == chrome
         assert chromium.find_executable("other") == chromium.find_executable(other) == other
     monkeypatch.setenv("WEBAGENT_CHROMIUM", "/no/such")
-    with pytest.raises(ChromiumMissing, match="unset WEBAGENT_CHROMIUM"):
+    with pytest.raises(ChromiumMissingError, match="unset WEBAGENT_CHROMIUM"):
         chromium.find_executable()
 
 
 def test_wrong_executable_path_raises_error_at_start() -> None:
-    with pytest.raises(ChromiumMissing, match="executable_path=/no/such is not a program; set"):
+    with pytest.raises(
+        ChromiumMissingError, match="executable_path=/no/such is not a program; set"
+    ):
         BrowserPool(BrowserConfig(executable_path="/no/such"))
 
 
@@ -447,14 +449,14 @@ def test_missing_chromium_error_names_install_command(
 ) -> None:
     commands = []
     monkeypatch.setattr(chromium, "_run", commands.append)  # each command fails
-    with pytest.raises(ChromiumMissing, match="playwright install --only-shell chromium\n"):
+    with pytest.raises(ChromiumMissingError, match="playwright install --only-shell chromium\n"):
         chromium.ensure_installed()
     install = [sys.executable, "-m", "playwright", "install"]
     assert commands == [[*install, "--only-shell", "chromium"]]
     # As root on a distribution without Debian's package.
     commands.clear()
     monkeypatch.setattr(chromium, "_apt_get", lambda: ["apt-get"])
-    with pytest.raises(ChromiumMissing):
+    with pytest.raises(ChromiumMissingError):
         chromium.ensure_installed()
     assert commands == [
         ["apt-get", "update"],

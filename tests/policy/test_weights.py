@@ -81,7 +81,7 @@ def workdir(hf_dir, tmp_path):
 
 @pytest.mark.parametrize(("step", "seed"), [(None, 2), (1, 1)])
 def test_export_weights_selects_checkpoint(workdir, tmp_path, step, seed):
-    export.export_weights(workdir, tmp_path / "exported", dtype="float32", step=step)
+    export.export_weights(workdir, tmp_path / "exported", dtype="float32", update=step)
     assert_params_equal(weights.load(tmp_path / "exported")[1], make_params(seed))
     assert (tmp_path / "exported" / "tokenizer.json").exists()
 
@@ -138,7 +138,7 @@ def test_export_adapter_error_states_reason(workdir, tmp_path):
 
 def test_export_weights_error_states_reason(workdir, hf_dir, tmp_path):
     with pytest.raises(ValueError, match=r"no checkpoint 7 .* available: \[1, 2\]"):
-        export.export_weights(workdir, tmp_path / "exported", step=7)
+        export.export_weights(workdir, tmp_path / "exported", update=7)
     with pytest.raises(FileNotFoundError, match="no policy at"):
         export.export_weights(tmp_path / "nothing", tmp_path / "exported")
     raw = json.loads((hf_dir / "config.json").read_text()) | {"vocab_size": 62}

@@ -75,12 +75,12 @@ def test_report_screenshots_are_files_of_episode_log(report_workdir: Path) -> No
         for turn in detail["turns"]
         if turn["shot"]
     }
-    report_files = {picture.name for picture in (report_workdir / "report" / "pictures").iterdir()}
+    report_files = {path.name for path in (report_workdir / "report" / "screenshots").iterdir()}
     assert screenshots and screenshots <= report_files
     # All stages have the same screenshots.
-    log_pictures = report_workdir / "eval" / "base" / "episodes" / "pictures"
+    log_screenshots = report_workdir / "eval" / "base" / "episodes" / "screenshots"
     assert all(
-        (log_pictures / name).samefile(report_workdir / "report" / "pictures" / name)
+        (log_screenshots / name).samefile(report_workdir / "report" / "screenshots" / name)
         for name in screenshots
     )
 

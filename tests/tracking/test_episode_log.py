@@ -91,7 +91,7 @@ def test_load_returns_appended_episodes(tmp_path: Path) -> None:
 
 def test_equal_screenshots_are_stored_once(tmp_path: Path) -> None:
     episode_log.append_episodes(tmp_path / "episodes.jsonl", [make_episode(), make_episode()])
-    contents = sorted(path.read_bytes() for path in (tmp_path / "pictures").glob("*.jpg"))
+    contents = sorted(path.read_bytes() for path in (tmp_path / "screenshots").glob("*.jpg"))
     assert contents == sorted(SCREENSHOTS)
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -161,7 +161,7 @@ def test_episode_of_other_version_is_an_error_with_the_file(
 def test_load_tolerates_missing_screenshots(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     episode_log.append_episodes(path, [make_episode()])
-    for screenshot in (tmp_path / "pictures").iterdir():
+    for screenshot in (tmp_path / "screenshots").iterdir():
         screenshot.unlink()
     (episode,) = episode_log.load_episodes(path)
     assert episode.final_screenshot is None and len(episode.turns) == 3

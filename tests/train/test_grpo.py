@@ -30,7 +30,7 @@ from webagent_jax.tracking import metric_writers
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train import grpo, metrics
 from webagent_jax.train.grpo import train_grpo
-from webagent_jax.train.metrics import GuardTripped
+from webagent_jax.train.metrics import GuardLimitError
 from webagent_jax.train.resume import TaskStreamState
 from webagent_jax.types import InfraError
 
@@ -276,7 +276,7 @@ class DeadEnv(FakeEnv):
 
 def test_run_with_infra_episodes_only_stops(train, tmp_path):
     # There are fewer updates than the patience of the guard.
-    with pytest.raises(GuardTripped, match="after update 2: 100% of the episodes are lost"):
+    with pytest.raises(GuardLimitError, match="after update 2: 100% of the episodes are lost"):
         train(env_factory=lambda index: DeadEnv())
     assert not (tmp_path / "policy").exists()
 

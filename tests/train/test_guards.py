@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webagent_jax.config import GuardConfig
-from webagent_jax.train.metrics import Guards, GuardTripped
+from webagent_jax.train.metrics import GuardLimitError, Guards
 
 GOOD_METRICS = {
     "entropy": 0.5,
@@ -39,7 +39,7 @@ def test_guards_warn_then_raise_beyond_limit(name, option, value):
     (warning,) = guards.check(7, bad_metrics)
     assert warning.startswith(f"update 7: {name} {value:.3g} is ")
     assert not guards.all_within_limits
-    with pytest.raises(GuardTripped, match=rf"after update 8: {name} .*guard\.{option}"):
+    with pytest.raises(GuardLimitError, match=rf"after update 8: {name} .*guard\.{option}"):
         guards.check(8, bad_metrics)
 
 
@@ -74,7 +74,9 @@ def test_guards_stop_run_without_scored_episodes():
     (warning,) = guards.check(3, infra_metrics)
     assert warning == "update 3: 100% of the episodes are lost to browsers or sites (INFRA)"
     assert not guards.all_within_limits
-    with pytest.raises(GuardTripped, match=r"the same command again.*guard\.max_infra_fraction=0"):
+    with pytest.raises(
+        GuardLimitError, match=r"the same command again.*guard\.max_infra_fraction=0"
+    ):
         guards.check(4, infra_metrics)
 
 
@@ -94,5 +96,5 @@ def test_update_without_step_keeps_counts():
     guards.check(1, GOOD_METRICS | {"entropy": 0.05})
     assert guards.check(2, {"turns/repeated_fraction": 0.1}) == []
     assert not guards.all_within_limits
-    with pytest.raises(GuardTripped, match="after update 3: entropy"):
+    with pytest.raises(GuardLimitError, match="after update 3: entropy"):
         guards.check(3, GOOD_METRICS | {"entropy": 0.05})

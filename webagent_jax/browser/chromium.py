@@ -71,7 +71,7 @@ LAUNCH_ARGS = (
 """Launch arguments of Chromium in addition to those of Playwright."""
 
 
-class ChromiumMissing(RuntimeError):
+class ChromiumMissingError(RuntimeError):
     """No Chromium on this machine; the message contains the command that fixes it."""
 
 
@@ -87,13 +87,13 @@ def find_executable(configured: str = "", *, headless: bool = True) -> str:
         headless: whether the headless shell, which has no window, may be used.
 
     Raises:
-        ChromiumMissing: none of them exists, or that of a setting does not exist.
+        ChromiumMissingError: none of them exists, or that of a setting does not exist.
     """
     # A setting that is wrong is an error, so that no other Chromium runs unnoticed.
     if configured:
         path = shutil.which(configured)
         if path is None:
-            raise ChromiumMissing(
+            raise ChromiumMissingError(
                 f"browser.executable_path={configured} is not a program; "
                 "set --config.browser.executable_path to a Chromium, or leave the option empty"
             )
@@ -102,19 +102,19 @@ def find_executable(configured: str = "", *, headless: bool = True) -> str:
     if env_path:
         path = shutil.which(env_path)
         if path is None:
-            raise ChromiumMissing(
+            raise ChromiumMissingError(
                 f"WEBAGENT_CHROMIUM={env_path} is not a program; "
                 "fix it with: unset WEBAGENT_CHROMIUM"
             )
         if not headless and "headless" in Path(env_path).name:
-            raise ChromiumMissing(
+            raise ChromiumMissingError(
                 f"WEBAGENT_CHROMIUM={env_path} opens no window; set it to a full Chromium"
             )
         return path
     paths = [path for path in _candidates() if headless or "headless" not in path]
     if not paths:
         shell_option = "--only-shell " if headless else ""
-        raise ChromiumMissing(
+        raise ChromiumMissingError(
             f"Chromium is not installed{'' if headless else ' in the version with windows'}; "
             f"install it with: {sys.executable} -m playwright install {shell_option}chromium\n"
             "With --with-deps, and as root, the command also installs the libraries that it needs."
@@ -165,7 +165,7 @@ def ensure_installed() -> str:
     root, then without the libraries that it needs.
 
     Raises:
-        ChromiumMissing: there is no Chromium, and neither can be installed.
+        ChromiumMissingError: there is no Chromium, and neither can be installed.
     """
     # With the variable set, an installed package would not be used.
     if os.environ.get("WEBAGENT_CHROMIUM"):
@@ -218,5 +218,5 @@ def _apt_get() -> list[str]:
 if __name__ == "__main__":
     try:
         sys.stdout.write(f"{ensure_installed()}\n")
-    except ChromiumMissing as missing:
+    except ChromiumMissingError as missing:
         sys.exit(str(missing))

@@ -21,7 +21,7 @@ def observe_url(config: BrowserConfig, url: str, origins: Sequence[str] = ()) ->
     Raises:
         ValueError: `url` is not an http address.
         InfraError: the page does not load.
-        chromium.ChromiumMissing: there is no Chromium.
+        chromium.ChromiumMissingError: there is no Chromium.
     """
     origin = origin_of(url)
     if origin is None:

@@ -43,7 +43,8 @@ class BrowserPool:
             headless: whether the processes on this machine run without windows.
 
         Raises:
-            chromium.ChromiumMissing: there is no Chromium, or none at `config.executable_path`.
+            chromium.ChromiumMissingError: there is no Chromium, or none at
+                `config.executable_path`.
         """
         self._config = config
         sandbox = config.chromium_sandbox

@@ -134,7 +134,7 @@ def _describe_package_error(error: BaseException) -> tuple[str, int] | None:
         return str(error), STOPPED
     browser = sys.modules.get("webagent_jax.browser")
     # Without the module there is no such error; its import is slow.
-    if browser is not None and isinstance(error, browser.ChromiumMissing):
+    if browser is not None and isinstance(error, browser.ChromiumMissingError):
         return str(error), MISTAKE
     return None
 

@@ -36,8 +36,8 @@ _MAX_RANK = flags.DEFINE_integer(
     "of both; singular values beyond --max_rank are dropped.",
     lower_bound=1,
 )
-_STEP = flags.DEFINE_integer(
-    "step", None, "Checkpoint of a training run, by its number of updates; by default the latest."
+_UPDATE = flags.DEFINE_integer(
+    "update", None, "Update of the checkpoint of a training run to export; by default the latest."
 )
 
 
@@ -52,12 +52,12 @@ def main(argv: Sequence[str]) -> None:
             write = partial(export.export_adapter, max_rank=_MAX_RANK.value)
         elif _MAX_RANK.value:
             raise ConfigError("--max_rank applies to adapters: add --adapter")
-        elif _STEP.value is not None and not Path(_INPUT.value, "checkpoints").is_dir():
+        elif _UPDATE.value is not None and not Path(_INPUT.value, "checkpoints").is_dir():
             raise ConfigError(
-                f"--step applies to training runs, and {_INPUT.value} contains no checkpoints/: "
-                "omit --step"
+                f"--update applies to training runs, and {_INPUT.value} contains no checkpoints/: "
+                "omit --update"
             )
-        write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, step=_STEP.value)
+        write(Path(_INPUT.value), Path(_OUTPUT_DIR.value), dtype=_DTYPE.value, update=_UPDATE.value)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error
     print(f"--config.policy.path={_OUTPUT_DIR.value}")

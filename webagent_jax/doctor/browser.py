@@ -11,7 +11,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from webagent_jax.browser import BrowserPool, ChromiumMissing, Session, chromium, process_memory
+from webagent_jax.browser import (
+    BrowserPool,
+    ChromiumMissingError,
+    Session,
+    chromium,
+    process_memory,
+)
 from webagent_jax.config import BrowserConfig, RunConfig
 from webagent_jax.doctor.check_result import (
     CheckResult,
@@ -44,7 +50,7 @@ def check(cfg: RunConfig, workdir: Path) -> Iterator[CheckResult]:
         return
     try:
         path = chromium.find_executable(config.executable_path)
-    except ChromiumMissing as error:
+    except ChromiumMissingError as error:
         yield from_error("browser", error)
         return
     if config.chromium_sandbox and os.geteuid() == 0:

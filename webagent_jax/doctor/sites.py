@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from webagent_jax.browser import BrowserPool, ChromiumMissing
+from webagent_jax.browser import BrowserPool, ChromiumMissingError
 from webagent_jax.config import ConfigError, RunConfig, SuiteConfig
 from webagent_jax.doctor.check_result import CheckResult, failure, from_error, ok, warning
 from webagent_jax.suites import webarena
@@ -57,7 +57,7 @@ def _open_first_task(cfg: RunConfig) -> CheckResult:
                     environment.close()
             finally:
                 suite.close()
-    except ChromiumMissing:
+    except ChromiumMissingError:
         return failure(name, "not checked without a browser", "fix the browser first")
     return ok(name, f"{len(task_names)} task names; {task.id} opened, with {elements} elements")
 

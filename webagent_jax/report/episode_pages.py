@@ -3,7 +3,7 @@
     index.js               index with one entry per episode, loaded when the page opens
     update-3/0.js, 1.js    turns of the episodes of one log, loaded on demand
     update-3/entries.json  index entries of the log, and the version of the log they were built from
-    pictures/              screenshots of the observations
+    screenshots/           screenshots of the observations
 
 A page opened from disk cannot use fetch(), but it can load scripts. Each file therefore calls a
 function of the page with its data. Unchanged logs are not read again.
@@ -30,7 +30,7 @@ from webagent_jax.tracking import atomic_files, episode_log
 
 Json = dict[str, Any]
 
-_FORMAT_VERSION = 6  # file format version; files of another version are rebuilt
+_FORMAT_VERSION = 7  # file format version; files of another version are rebuilt
 _CHUNK_BYTES = 200_000  # maximum size of a file with several episodes
 
 
@@ -227,7 +227,7 @@ def _details(
     log together may not fit into memory.
     """
     for episode in episode_log.read_episodes(log.path):
-        _link_screenshots(episode, log.path.parent / "pictures", folder / "pictures")
+        _link_screenshots(episode, log.path.parent / "screenshots", folder / "screenshots")
         entry = trajectories.entry(episode) | {"task": trajectories.task(episode)}
         turns = tuple(dataclasses.replace(turn, screenshot=None) for turn in episode.turns[:1])
         short_episodes.append(dataclasses.replace(episode, turns=turns, final_screenshot=None))

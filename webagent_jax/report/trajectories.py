@@ -46,7 +46,7 @@ def entry(episode: types.Episode) -> Json:
         "infra_error": episode.infra_error,
         "action": [_describe_action(turn)[:_MAX_ACTION_CHARS] for turn in episode.turns],
         "findings": audit.find_invalid(episode),
-        "pictures": any(turn.screenshot for turn in episode.turns),
+        "screenshots": any(turn.screenshot for turn in episode.turns),
     }
 
 
@@ -58,7 +58,7 @@ def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
     """
     images = [turn.screenshot for turn in episode.turns] + [episode.final_screenshot]
     # All screenshots of an episode have the same crop.
-    crop = screenshots.content_area([picture for picture in images if picture])
+    crop = screenshots.content_area([image for image in images if image])
     turns = []
     previous = ""
     for turn, next_observation in _with_next(episode):
@@ -211,7 +211,7 @@ def _finite(value: float) -> float | None:
 def screenshot_bytes(episode: types.Episode) -> Sequence[bytes]:
     """Return the screenshots of an episode."""
     images = [*(turn.screenshot for turn in episode.turns), episode.final_screenshot]
-    return [picture for picture in images if picture]
+    return [image for image in images if image]
 
 
 def task(episode: types.Episode) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """JSON serialization of episodes and evaluations, and the journal for resuming.
 
 An episode is one line of JSON. Token ids and log-probabilities are base64 of little-endian arrays.
-Screenshots are JPEG files in `pictures/` next to the log, named by a hash of their content, so that
-equal screenshots are stored once. Other files of an episode are in `files/ATTEMPT/TASK_ID/`.
+Screenshots are JPEG files in `screenshots/` next to the log, named by a hash of their content, so
+that equal ones are stored once. Other files of an episode are in `files/ATTEMPT/TASK_ID/`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def episode_files_dir(episode: types.Episode) -> Path:
 
 
 def screenshot_name(screenshot: bytes) -> str:
-    """Return the file name of a screenshot in `pictures/` next to the log."""
+    """Return the file name of a screenshot in `screenshots/` next to the log."""
     return f"{hashlib.sha256(screenshot).hexdigest()[:32]}.jpg"
 
 
@@ -211,19 +211,19 @@ def _task_result(episode: types.Episode, config: RunConfig) -> Json:
 
 
 def _encode_episode(episode: types.Episode, folder: Path) -> Json:
-    pictures = folder / "pictures"
+    screenshots = folder / "screenshots"
     for name, content in episode.files.items():
         atomic_files.write_bytes(folder / episode_files_dir(episode) / name, content)
     return {
         "task": dataclasses.asdict(episode.task),
         "intent": episode.intent,
-        "turns": [_encode_turn(turn, pictures) for turn in episode.turns],
+        "turns": [_encode_turn(turn, screenshots) for turn in episode.turns],
         "reward": episode.reward,
         "outcome": str(episode.outcome),
         "answer": episode.answer,
         "seconds": episode.seconds,
         "infra_error": episode.infra_error,
-        "final_screenshot": _write_screenshot(episode.final_screenshot, pictures),
+        "final_screenshot": _write_screenshot(episode.final_screenshot, screenshots),
         "truncated": episode.truncated,
         "group": episode.group,
         "attempt": episode.attempt,
@@ -232,7 +232,7 @@ def _encode_episode(episode: types.Episode, folder: Path) -> Json:
     }
 
 
-def _encode_turn(turn: types.Turn, pictures: Path) -> Json:
+def _encode_turn(turn: types.Turn, screenshots: Path) -> Json:
     completion = turn.completion
     return {
         "prompt_ids": _encode_array(turn.prompt_ids, "<i4"),
@@ -250,7 +250,7 @@ def _encode_turn(turn: types.Turn, pictures: Path) -> Json:
         "action": _encode_action(turn.action),
         "observation": dataclasses.asdict(turn.observation),
         "seconds": dict(turn.seconds),
-        "screenshot": _write_screenshot(turn.screenshot, pictures),
+        "screenshot": _write_screenshot(turn.screenshot, screenshots),
     }
 
 
@@ -288,18 +288,18 @@ def _decode(record: Mapping[str, Any], path: Path) -> types.Episode:
 
 
 def _decode_episode(record: Mapping[str, Any], folder: Path) -> types.Episode:
-    task, pictures = record["task"], folder / "pictures"
+    task, screenshots = record["task"], folder / "screenshots"
     episode = types.Episode(
         # JSON has no tuples.
         task=types.Task(**{**task, "sites": tuple(task["sites"])}),
         intent=record["intent"],
-        turns=tuple(_decode_turn(turn, pictures) for turn in record["turns"]),
+        turns=tuple(_decode_turn(turn, screenshots) for turn in record["turns"]),
         reward=record["reward"],
         outcome=types.Outcome(record["outcome"]),
         answer=record["answer"],
         seconds=record["seconds"],
         infra_error=record["infra_error"],
-        final_screenshot=_read_screenshot(record["final_screenshot"], pictures),
+        final_screenshot=_read_screenshot(record["final_screenshot"], screenshots),
         truncated=record["truncated"],
         group=record["group"],
         attempt=record["attempt"],
@@ -315,7 +315,7 @@ def _decode_episode(record: Mapping[str, Any], folder: Path) -> types.Episode:
     )
 
 
-def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
+def _decode_turn(record: Mapping[str, Any], screenshots: Path) -> types.Turn:
     sampling_logp = record["sampling_logp"]
     return types.Turn(
         prompt_ids=_decode_array(record["prompt_ids"], "<i4", np.int32),
@@ -334,7 +334,7 @@ def _decode_turn(record: Mapping[str, Any], pictures: Path) -> types.Turn:
         action=_decode_action(record["action"]),
         observation=_decode_observation(record["observation"]),
         seconds=record["seconds"],
-        screenshot=_read_screenshot(record["screenshot"], pictures),
+        screenshot=_read_screenshot(record["screenshot"], screenshots),
     )
 
 

@@ -231,7 +231,7 @@ def _check_updates(workdir: Path, cfg: RunConfig, previous: int) -> None:
         raise ConfigError(
             f"{workdir} has completed {completed} updates, more than grpo.updates={updates}: set "
             f"at least {completed}, or export checkpoint {' or '.join(map(str, checkpoints))} with "
-            "`webagent export --step`"
+            "`webagent export --update`"
         )
     # A fraction of the updates is the same fraction of the optimizer steps.
     if updates != previous and 0 < completed < cfg.grpo.optimizer.warmup_fraction * updates:

@@ -24,7 +24,7 @@ from webagent_jax.tracking import run_metadata
 
 
 def export_weights(
-    source: Path, destination: Path, *, dtype: str = "", step: int | None = None
+    source: Path, destination: Path, *, dtype: str = "", update: int | None = None
 ) -> None:
     """Write an imported policy, or a checkpoint of a training run, as a Hugging Face directory.
 
@@ -33,7 +33,7 @@ def export_weights(
         destination: directory to create or overwrite.
         dtype: dtype of the tensors; empty means that of an imported policy, and float32, the dtype
             of training, for a training run.
-        step: checkpoint of the training; the latest by default.
+        update: update of the checkpoint to export; the latest by default.
 
     Raises:
         FileNotFoundError, ValueError: there is nothing to export; the message names the missing
@@ -41,7 +41,7 @@ def export_weights(
     """
     if (source / "checkpoints").is_dir():
         run = _run_config(source)
-        config, params = _trained_params(source, run, step)
+        config, params = _trained_params(source, run, update)
         dtype = dtype or "float32"
     else:
         run = None
@@ -60,7 +60,7 @@ def export_adapter(
     destination: Path,
     *,
     dtype: str = "",
-    step: int | None = None,
+    update: int | None = None,
     max_rank: int | None = None,
 ) -> None:
     """Write the adapters of a training run as a directory that PEFT loads.
@@ -69,7 +69,7 @@ def export_adapter(
         workdir: workdir of a training run with `lora.rank` above 0.
         destination: directory to create or overwrite.
         dtype: dtype of the tensors; empty means float32, the dtype of training.
-        step: checkpoint to export; the latest by default.
+        update: update of the checkpoint to export; the latest by default.
         max_rank: rank to reduce the adapters to; see `write_adapter`.
 
     Raises:
@@ -87,7 +87,7 @@ def export_adapter(
     )
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
         adapters = checkpoints.restore_params(
-            weights.with_default_shardings(abstract_adapters, weights.mesh_for(policy_dir)), step
+            weights.with_default_shardings(abstract_adapters, weights.mesh_for(policy_dir)), update
         )
     write_adapter(destination, run, adapters, dtype=dtype or "float32", max_rank=max_rank)
 
@@ -164,7 +164,9 @@ def _run_config(workdir: Path) -> RunConfig:
     return with_policy_path(run_metadata.read_config(workdir), run_metadata.policy_path(workdir))
 
 
-def _trained_params(workdir: Path, run: RunConfig, step: int | None) -> tuple[ModelConfig, Params]:
+def _trained_params(
+    workdir: Path, run: RunConfig, update: int | None
+) -> tuple[ModelConfig, Params]:
     """Return the config of the frozen base, and the params with their adapters."""
     policy_dir = policy.resolve_dir(loading.frozen_base_path(run))
     mesh = weights.mesh_for(policy_dir)
@@ -180,6 +182,6 @@ def _trained_params(workdir: Path, run: RunConfig, step: int | None) -> tuple[Mo
         abstract_params = policy.abstract_params(config)
     with checkpoint.Checkpointer(workdir / "checkpoints", read_only=True) as checkpoints:
         trained = checkpoints.restore_params(
-            weights.with_default_shardings(abstract_params, mesh), step
+            weights.with_default_shardings(abstract_params, mesh), update
         )
     return config, lora.attach(base, trained)

@@ -59,8 +59,8 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
             below the number of completed updates, or has a longer warmup than these; or processes
             share a site that they change.
         NonFiniteStepError: loss or gradient is not finite; the last checkpoint is valid.
-        GuardTripped: too many updates in a row exceeded a limit of `guard`; the last checkpoint is
-            from before them.
+        GuardLimitError: too many updates in a row exceeded a limit of `guard`; the last checkpoint
+            is from before them.
         PreemptedError: SIGTERM arrived; the last update has a checkpoint unless a guard forbids it.
     """
     progress = progress or NullProgress()

@@ -274,7 +274,7 @@ def _is_repeat(previous: Turn, turn: Turn) -> bool:
     return previous.action == turn.action and previous.observation.text == turn.observation.text
 
 
-class GuardTripped(RunStoppedError):
+class GuardLimitError(RunStoppedError):
     """Too many updates in a row beyond a limit; the message contains limit and update."""
 
 
@@ -298,7 +298,7 @@ class Guards:
             metrics: record of the update.
 
         Raises:
-            GuardTripped: a limit was exceeded `patience` times in a row, including this update.
+            GuardLimitError: a limit was exceeded `patience` times in a row, including this update.
         """
         warnings = []
         for name, is_exceeded, violation in self._limits(metrics):
@@ -308,7 +308,7 @@ class Guards:
             if is_exceeded:
                 warnings.append(f"update {update}: {violation}")
             if count >= self._cfg.patience:
-                raise GuardTripped(
+                raise GuardLimitError(
                     f"stopped after update {update}: {violation}, {count} updates in a row. The "
                     f"last checkpoint is from before these updates: {_describe_remedy(name)}"
                 )

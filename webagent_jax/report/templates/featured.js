@@ -5,8 +5,8 @@ const SHOT_HEIGHT = 216; // maximum height of a screenshot in pixels
 
 // Higher for an episode that the previous stage failed, with screenshots, without findings, and of 2 to 8 turns;
 // among equals, for a policy that was more certain.
-function featuredScore({ change, pictures, findings, turns, logp }) {
-  return 16 * (change === "learned") + 8 * pictures + 4 * (findings.length === 0) + 2 * (turns >= 2 && turns <= 8)
+function featuredScore({ change, screenshots, findings, turns, logp }) {
+  return 16 * (change === "learned") + 8 * screenshots + 4 * (findings.length === 0) + 2 * (turns >= 2 && turns <= 8)
     + Math.exp(logp ?? -9);
 }
 

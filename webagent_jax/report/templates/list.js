@@ -138,7 +138,7 @@ function row(episode) {
       h("span", { class: "intent" }, task.intent || task.id),
       h("span", { class: "where" }, h("b", {}, log.name), ` · ${task.id}`,
         episode.attempt > 0 && ` · attempt ${episode.attempt + 1}`,
-        episode.pictures && " · screenshots")),
+        episode.screenshots && " · screenshots")),
     traceMarks(episode.trace),
     h("span", { class: "figure" }, plural(episode.turns, "turn")),
     h("span", { class: "figure wide-only" }, plural(episode.tokens, "token")),

@@ -54,7 +54,7 @@ function screenshot({ name, size, crop, mark }, caption, maxHeight) {
   const [x, y, width, height] = crop;
   const share = (value, total) => `${100 * value / total}%`;
   const image = h("img", {
-    src: `report/pictures/${name}`,
+    src: `report/screenshots/${name}`,
     alt: `Page ${caption}${mark ? "; the target element is marked" : ""}`,
     width: size[0], height: size[1], decoding: "async",
     style: { width: share(size[0], width), left: share(-x, width), top: share(-y, height) },

@@ -55,7 +55,7 @@ class BrowserGym:
     Raises:
         ConfigError: BrowserGym does not run in `python`, or has not registered an id.
         ValueError: an origin is malformed.
-        chromium.ChromiumMissing: there is no Chromium.
+        chromium.ChromiumMissingError: there is no Chromium.
     """
 
     def __init__(
