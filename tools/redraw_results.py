@@ -109,6 +109,12 @@ _AFTER_ARENA_TITLES = {
     "grpo_learning_rate_4e-4": "temperature 1.3, learning rate 4e-4, 7 updates",
 }
 
+_TINY_TITLES = {
+    "bc": "BC",
+    "grpo": "M-GRPO, 24 updates",
+    "grpo_60": "M-GRPO, 60 updates",
+}
+
 _FOUR_TASKS_TITLES = {
     "bc": "BC",
     "bc_more": "BC, second round",
@@ -146,6 +152,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_third_epoch": miniwob_third_epoch,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
+    "miniwob_tiny": partial(runs_from, "miniwob_tiny", _TINY_TITLES),
+    "miniwob_tiny_tasks": partial(task_rates, "miniwob_tiny", "bc", "grpo"),
     "miniwob_four": partial(runs_from, "miniwob_four", _FOUR_TASKS_TITLES),
     "miniwob_four_updates": partial(updates_of, "miniwob_four/grpo"),
     "miniwob_after_arena": partial(runs_from, "miniwob_after_arena", _AFTER_ARENA_TITLES),
