@@ -66,7 +66,7 @@ def test_wheel_runs_quickstart_outside_of_checkout(tmp_path):
     assert "[6/6] evaluate grpo: 4/4 episodes" in result.stdout
     # Rows of tables are indented; messages are lines of any length.
     rows = [line for line in result.stdout.splitlines() if line.startswith(" ")]
-    assert 10 < len(rows) and max(map(len, rows)) <= 80
+    assert len(rows) > 5 and max(map(len, rows)) <= 80
     summary = json.loads((tmp_path / "runs" / "quickstart" / "summary.json").read_text())
     assert summary["grpo"]["n"] == 4
     assert (tmp_path / "runs" / "quickstart" / "report.html").exists()
