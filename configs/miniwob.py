@@ -334,6 +334,8 @@ _TINY = RunConfig(
         epochs=40,
         batch_episodes=4,
         row_tokens=1_536,
+        eval_interval=100,
+        eval_episodes=100,
         optimizer=OptimizerConfig(
             learning_rate=5e-4, schedule="cosine", warmup_fraction=0.05, max_grad_norm=1.0
         ),

@@ -79,9 +79,9 @@ def workdir(hf_dir, tmp_path):
     return run
 
 
-@pytest.mark.parametrize(("step", "seed"), [(None, 2), (1, 1)])
-def test_export_weights_selects_checkpoint(workdir, tmp_path, step, seed):
-    export.export_weights(workdir, tmp_path / "exported", dtype="float32", update=step)
+@pytest.mark.parametrize(("update", "seed"), [(None, 2), (1, 1)])
+def test_export_weights_selects_checkpoint(workdir, tmp_path, update, seed):
+    export.export_weights(workdir, tmp_path / "exported", dtype="float32", update=update)
     assert_params_equal(weights.load(tmp_path / "exported")[1], make_params(seed))
     assert (tmp_path / "exported" / "tokenizer.json").exists()
 
