@@ -63,6 +63,14 @@ the history of the repository:
         --config.policy.path=runs/arena_few/grpo/policy \
         --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=6500
 
+`:few_demos_adaptive_grpo` is M-GRPO from there on all 22 templates, without this selection; it
+samples tasks adaptively, because BC solves some templates always and others never.
+
+    webagent train grpo --config=arena:few_demos_adaptive_grpo --workdir=runs/arena_few/adaptive
+    webagent evaluate --config=arena:few_demos_adaptive_grpo --workdir=runs/arena_few/eval_all \
+        --config.policy.path=runs/arena_few/adaptive/policy \
+        --config.suite.arena.task_seed=7 --config.suite.arena.num_generated_tasks=3000
+
 `:test_templates_bc` is BC on 448 demonstrations of the templates of the test tasks, from the same
 adapter, and `:test_templates_grpo` is M-GRPO from there. Both need an accelerator and, for its
 throughput, `--config.browser.num_processes=8`. On machines with many cores,
@@ -330,6 +338,13 @@ _FEW_DEMOS_GRPO = replace(
     ),
 )
 
+# An update has up to 9 groups: in 18 updates about 7 of each template, more of those with signal.
+_FEW_DEMOS_ADAPTIVE_GRPO = replace(
+    _FEW_DEMOS_GRPO,
+    suite=replace(_FEW_DEMOS_GRPO.suite, tasks=_SHORT_TEMPLATES),
+    grpo=replace(_FEW_DEMOS_GRPO.grpo, updates=18, task_sampling="adaptive"),
+)
+
 # Three or four demonstrations of each template of the test tasks, which leaves room for M-GRPO.
 _TEST_TEMPLATES_BC = replace(
     _SMOLLM2,
@@ -388,6 +403,7 @@ _VARIANTS = {
     "short_grpo": _SHORT_GRPO,
     "few_demos_bc": _FEW_DEMOS_BC,
     "few_demos_grpo": _FEW_DEMOS_GRPO,
+    "few_demos_adaptive_grpo": _FEW_DEMOS_ADAPTIVE_GRPO,
     "test_templates_bc": _TEST_TEMPLATES_BC,
     "test_templates_grpo": _TEST_TEMPLATES_GRPO,
 }

@@ -48,6 +48,7 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
     [
         ("short_bc", "short_grpo"),
         ("few_demos_bc", "few_demos_grpo"),
+        ("few_demos_bc", "few_demos_adaptive_grpo"),
         ("test_templates_bc", "test_templates_grpo"),
     ],
 )
