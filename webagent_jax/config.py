@@ -147,6 +147,8 @@ class BrowserConfig:
     viewport_width: int = 1280
     # Height of the viewport in CSS pixels, on WebArena and sites of your own.
     viewport_height: int = 720
+    # Whether pages load from https sites with invalid certificates, such as self-signed ones.
+    ignore_https_errors: bool = False
     call_timeout: float = 10.0  # time limit of one browser call, in seconds
     navigation_timeout: float = 20.0  # time limit of one page load, in seconds
     settle_timeout: float = 3.0  # maximum wait for a quiet page, in seconds

@@ -361,6 +361,54 @@ def test_content_scrolled_out_of_inner_box_is_observed(style: str, show: Show) -
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        # The viewport has the overflow of the body.
+        ("<style>body { overflow:hidden }</style><p style='position:absolute'>App</p>", "App"),
+        ("<style>body { overflow:hidden }</style><p style='float:left'>App</p>", "App"),
+        (
+            "<style>html, body { overflow:hidden }</style><p style='position:absolute'>App</p>",
+            "App",
+        ),
+        ("<div style='overflow:hidden'><p style='position:fixed'>App</p></div>", "App"),
+        (
+            "<div style='height:0; overflow:hidden'>cut off<i style='position:absolute'>a <b "
+            "style='position:absolute'>b</b></i><i style='position:absolute'>c</i></div>",
+            "a\nb\nc",
+        ),
+        (
+            "<div style='height:0; overflow:hidden; position:relative'>cut off"
+            "<p style='position:absolute'>cut off</p></div>",
+            "",
+        ),
+        (
+            "<div style='height:0; overflow:hidden'><div style='display:none'>"
+            "<p style='position:absolute'>no</p></div><details><p style='position:fixed'>no</p>"
+            "</details><div aria-hidden=true><p style='position:fixed'>no</p></div></div>",
+            "",
+        ),
+        (
+            "<div style='height:0; overflow:hidden; transform:scale(1)'>"
+            "<p style='position:fixed'>cut off</p></div>",
+            "",
+        ),
+    ],
+)
+def test_box_without_area_hides_only_what_it_cuts_off(body: str, text: str, show: Show) -> None:
+    assert show(body).observe().text == text
+
+
+@pytest.mark.browser
+def test_attribute_hidden_counts_only_if_it_hides(show: Show) -> None:
+    session = show(
+        """<style>.row { display:flex }</style><p class=row hidden>shown</p><p hidden>no</p>
+        <p hidden=until-found>no</p><p style="content-visibility:hidden">no</p>"""
+    )
+    assert session.observe().text == "shown"
+
+
+@pytest.mark.browser
 def test_element_outside_scrolled_box_stays_hidden(show: Show) -> None:
     """A link to skip the menu and a closed drawer do not move with the box around them."""
     session = show(

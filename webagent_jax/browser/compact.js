@@ -67,6 +67,11 @@ class CompactWalk extends TextWalk {
     const style = getComputedStyle(element);
     const ownRect = element.getBoundingClientRect();
     if (isHidden(element, style, ownRect)) return;
+    if (cutsOffContent(element, style, ownRect)) {
+      // In an app of positioned panels, the box around them has no area.
+      for (const inner of positionedOutside(element)) this.element(inner, parent);
+      return;
+    }
     const rect = style.display === "contents" ? boundsOf(element) : ownRect;
     const isVisible = style.visibility === "visible";
     const context = {

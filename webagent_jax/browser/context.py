@@ -93,6 +93,7 @@ class EpisodeContext:
             **isolation(spec.origins),
             viewport={"width": width, "height": height},
             storage_state=spec.storage_state,
+            ignore_https_errors=config.ignore_https_errors,
             reduced_motion="reduce",
             timezone_id="UTC",  # pages show the same local time on every machine
         )

@@ -192,7 +192,8 @@ const isDrawn = (element) =>
 
 /** Returns whether the element and all its content are hidden. */
 function isHidden(element, style, rect) {
-  if (element.hidden || style.display === "none") return true;
+  // A style may display an element with the attribute `hidden`; `hidden=until-found` is not none.
+  if (style.display === "none" || style.contentVisibility === "hidden") return true;
   if (
     style.opacity === "0" &&
     !isOverDrawing(element, style, rect) &&
@@ -202,9 +203,37 @@ function isHidden(element, style, rect) {
   // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
   const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;
-  if (isOutOfReach(element, rect)) return true;
+  return isOutOfReach(element, rect);
+}
+
+/** Returns whether the box of the element has no area and cuts off its content. */
+function cutsOffContent(element, style, rect) {
   const isTiny = rect.width * rect.height === 0 || (rect.width <= 1 && rect.height <= 1);
-  return isTiny && style.overflow !== "visible" && style.display !== "contents";
+  if (!isTiny || style.overflow === "visible" || style.display === "contents") return false;
+  // The viewport takes over the overflow of the body if that of the root element is visible.
+  const { documentElement: root } = element.ownerDocument;
+  const isBody = element === bodyOf(element.ownerDocument);
+  return !isBody || getComputedStyle(root).overflow !== "visible";
+}
+
+/**
+ * Returns the outermost visible elements in a box whose position is relative to the viewport or to
+ * a box around it, so that it does not cut them off.
+ */
+function positionedOutside(box) {
+  const body = bodyOf(box.ownerDocument);
+  const found = [];
+  for (const element of box.querySelectorAll("*")) {
+    if (isClobbered(element) || found.at(-1)?.contains(element)) continue;
+    if (!("offsetParent" in element)) continue; // only HTML elements have a position
+    if (!/fixed|absolute/.test(getComputedStyle(element).position)) continue;
+    let outer = offsetParentOf.call(element);
+    // The body stands for the viewport, unless it has a position itself.
+    if (outer === body && getComputedStyle(body).position === "static") outer = null;
+    if (box.contains(outer) || !element.checkVisibility({ opacityProperty: true })) continue;
+    if (!element.closest("[aria-hidden=true]")) found.push(element);
+  }
+  return found;
 }
 
 /** Returns whether the element has a box to click, or is a link around a floated image. */

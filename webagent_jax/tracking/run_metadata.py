@@ -23,6 +23,7 @@ _EXECUTION_OPTIONS = (
     "bc.checkpoint_interval",
     "browser.call_timeout",
     "browser.executable_path",
+    "browser.ignore_https_errors",
     "browser.max_episodes_per_process",
     "browser.max_rss_mib",
     "browser.navigation_timeout",
