@@ -20,7 +20,7 @@ from tests.recording_progress import RecordingProgress
 from webagent_jax import config, demos
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.collect_demos import collect_demos
-from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig
+from webagent_jax.config import ConfigError, EndpointConfig, PolicyConfig, SuiteConfig
 from webagent_jax.demos import DemosError
 from webagent_jax.expert_steps import click
 from webagent_jax.policy import resolve_dir
@@ -163,6 +163,28 @@ def test_failed_episode_of_expert_runs_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(EpisodeJournal, "add", add_failure)
     added = interrupted_collection(monkeypatch, collect_from_experts, collect_from_experts)
+    assert len(set(added)) == 2 and len(added) == 3
+
+
+def test_task_with_changed_instruction_runs_again(tmp_path, monkeypatch):
+    suite = SuiteConfig(factory="examples.my_site.suite:make_suite", tasks=("order",))
+    bc = dataclasses.replace(SMOKE.bc, demos_per_task=2)
+    cfg = dataclasses.replace(SMOKE, suite=suite, bc=bc)
+
+    def collect_from_experts():
+        collect_demos(cfg, tmp_path / "demos", RecordingProgress())
+
+    def collect_with_changed_instruction():
+        draw = my_site.order
+        monkeypatch.setattr(
+            my_site, "order", lambda rng: dataclasses.replace(draw(rng), intent="Order.")
+        )
+        collect_from_experts()
+
+    added = interrupted_collection(
+        monkeypatch, collect_from_experts, collect_with_changed_instruction
+    )
+    assert [demo.intent for demo in demos.read(tmp_path / "demos")] == ["Order.", "Order."]
     assert len(set(added)) == 2 and len(added) == 3
 
 

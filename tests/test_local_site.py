@@ -52,6 +52,18 @@ def test_folder_address_without_slash_is_redirected_each_time(tmp_path: Path) ->
                 assert (response.url, response.read()) == (f"{site.url}/products/", b"products")
 
 
+def test_changed_file_is_served_again(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("first")
+    with StaticSite(tmp_path) as site:
+        assert fetch(f"{site.url}/page.html") == b"first"
+        page.write_text("another")
+        assert fetch(f"{site.url}/page.html") == b"another"
+        page.unlink()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(f"{site.url}/page.html")
+
+
 def test_post_to_cached_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("hello")
     with StaticSite(tmp_path) as site:

@@ -567,6 +567,12 @@ def test_recorder_without_display_raises_config_error(tmp_path, monkeypatch):
     assert len(str(error.value).splitlines()) <= 3
 
 
+def test_suite_without_browser_of_this_package_is_refused(record):
+    suite = {"factory": "tests.suites.test_gym_suite:GuessingGame", "train_seeds_per_task": 20}
+    with pytest.raises(ConfigError, match="use webagent collect, with --demo_source=policy"):
+        record(lambda person: None, site_config(**suite))
+
+
 def test_person_records_miniwob_page(record, tmp_path):
     miniwob = SuiteConfig(name="miniwob", tasks=("click-test",), train_seeds_per_task=20)
     record(

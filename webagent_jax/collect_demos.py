@@ -32,7 +32,8 @@ def collect_demos(
     Runs `bc.demos_per_task` seeds of each task name. Skips demonstrations whose prompts exceed
     `engine.max_model_len`; the log reports the limit that fits all. An interrupted collection with
     the same options and weights resumes: `demo_episodes/` beside the directory is its journal until
-    the end. Failures of experts run again, because the user may have corrected them.
+    the end. Failures of experts run again, because the user may have corrected them, and so do
+    tasks whose instructions have changed.
 
     After infrastructure faults the collector retries the episode, and the collection runs it once
     more after all others. If an episode of a policy fails again, the collection is not complete:
@@ -77,6 +78,9 @@ def collect_demos(
         if source == "expert":
             # A failure runs again: its expert or task may have been corrected since.
             completed = {k: e for k, e in completed.items() if demos.ends_with_success(e)}
+        # The user may also have changed the instructions of the tasks.
+        intents = {job.task.id: job.task.intent for job in jobs}
+        completed = {k: e for k, e in completed.items() if e.task.intent == intents.get(k)}
         episodes = _run_jobs(
             jobs, runtime, completed, lambda e: journal.add(e, journal_file), progress
         )

@@ -24,6 +24,7 @@ from webagent_jax.types import InfraError
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
 
+_FileVersion = tuple[int, int] | None  # time of the last change in nanoseconds, size in bytes
 
 LOCAL_HOSTS_ONLY = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])
 """Protection against DNS rebinding: only localhost and 127.0.0.1 are accepted as Host."""
@@ -73,23 +74,40 @@ class _CachedStaticFiles(StaticFiles):
 
     def __init__(self, *, directory: Path) -> None:
         super().__init__(directory=directory, html=True)  # a folder's address shows its index.html
-        self._responses: dict[tuple[str, bool], Response] = {}
+        # Response of a path, with the file and its version.
+        self._responses: dict[tuple[str, bool], tuple[Path, _FileVersion, Response]] = {}
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         # `path` never ends with a slash. A folder's address without one is redirected to its page.
         key = (path, scope["path"].endswith("/"))
         # Other methods are refused, whether the file is cached or not.
-        if key not in self._responses or scope["method"] not in ("GET", "HEAD"):
-            response = await super().get_response(path, scope)
-            # The folder's 404.html is a file too; its status is not that of a page.
-            if not isinstance(response, FileResponse) or response.status_code != 200:
-                return response
-            body = Path(response.path).read_bytes()
-            cache_control = "no-cache" if response.media_type == "text/html" else "max-age=86400"
-            self._responses[key] = Response(
-                body, media_type=response.media_type, headers={"Cache-Control": cache_control}
-            )
-        return self._responses[key]
+        if key in self._responses and scope["method"] in ("GET", "HEAD"):
+            file, version, cached = self._responses[key]
+            # SiteTask.reset may write files.
+            if _file_version(file) == version:
+                return cached
+        response = await super().get_response(path, scope)
+        # The folder's 404.html is a file too; its status is not that of a page.
+        if not isinstance(response, FileResponse) or response.status_code != 200:
+            return response
+        file = Path(response.path)
+        version = _file_version(file)  # before the read, because the file may change during it
+        cache_control = "no-cache" if response.media_type == "text/html" else "max-age=86400"
+        cached = Response(
+            file.read_bytes(),
+            media_type=response.media_type,
+            headers={"Cache-Control": cache_control},
+        )
+        self._responses[key] = (file, version, cached)
+        return cached
+
+
+def _file_version(file: Path) -> _FileVersion:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
 
 
 class LocalServer:

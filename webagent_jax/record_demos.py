@@ -158,7 +158,8 @@ def _record_until_success(
         try:
             if not isinstance(environment, BrowserEnvironment):
                 raise ConfigError(
-                    f"the suite of {task.id} starts a browser of its own: use webagent collect"
+                    f"the suite of {task.id} has no browser of this package: use webagent collect, "
+                    "with --demo_source=policy if it has no experts"
                 )
             person = _Person(environment, terminal, sees_viewport)
             episode = run_episode(

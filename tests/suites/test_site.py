@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
@@ -209,6 +210,37 @@ def test_start_page_that_does_not_open_is_a_fault(pool, tmp_path, start):
 
 
 @pytest.mark.browser
+def test_site_that_has_stopped_is_a_fault(pool, tmp_path):
+    (tmp_path / "index.html").write_text("<a href=missing/>Go</a>")
+    task = SiteTask("Go.", lambda session, answer: session.evaluate("window.cafe?.name") == "Ada")
+    with StaticSite(tmp_path) as site:
+        suite = SiteSuite(pool, SuiteConfig(), site.url, {"go": lambda rng: task})
+        environment = suite.make_env(suite.task("go", "test", 0))
+        (link,) = environment.reset().observation.elements
+        assert environment.compute_reward(None) == 0
+    result = environment.step(Action(ActionKind.CLICK, link))
+    assert "ERR_CONNECTION_REFUSED" in str(result.observation.error)
+    with pytest.raises(
+        InfraError, match=r"^http://\S+/ did not load: net::ERR_CONNECTION_REFUSED$"
+    ):
+        environment.compute_reward(None)
+    environment.close()
+
+
+@pytest.mark.browser
+def test_page_that_does_not_load_from_running_site_is_a_failure(pool, tmp_path):
+    suite = make_suite(pool, tmp_path, reward=lambda session, answer: 0)
+    (tmp_path / "index.html").write_text("<a href=http://other.example/>Go</a>")
+    environment = suite.make_env(suite.task("go", "test", 0))
+    (link,) = environment.reset().observation.elements
+    environment.step(Action(ActionKind.CLICK, link))
+    assert environment.session.url.startswith("chrome-error:")
+    assert environment.compute_reward(None) == 0
+    environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
 def test_reward_receives_answer(pool, tmp_path):
     suite = make_suite(pool, tmp_path, reward=lambda page, answer: answer == "42")
     environment = suite.make_env(suite.task("go", "test", 0))
@@ -262,6 +294,32 @@ def test_user_functions_without_result_raise_config_error(tmp_path, monkeypatch)
     config = SuiteConfig(factory="no_result:make_suite")
     with pytest.raises(ConfigError, match="returns None: return a suite"):
         registry.make_suite(config, BrowserConfig(), None, print)
+
+
+@pytest.mark.parametrize("intent", [None, "", " ", 7])
+def test_task_without_instruction_raises_config_error(intent):
+    task = SiteTask(intent, lambda page, answer: 1)
+    suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {"go": lambda rng: task})
+    with pytest.raises(ConfigError, match=rf"task 'go' .* intent={intent!r}: set the instruction"):
+        suite.task("go", "test", 0)
+
+
+def test_task_function_that_ignores_its_generator_raises_config_error():
+    numbers = itertools.count()
+
+    def draw(rng: random.Random) -> SiteTask:
+        return SiteTask(f"Enter {next(numbers)}.", lambda page, answer: 1)
+
+    suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {"enter": draw})
+    task = suite.task("enter", "train", 0)
+    with pytest.raises(ConfigError, match=r"'enter' returned 'Enter 0.', then 'Enter 1.' for the"):
+        suite.make_env(task)
+
+
+def test_call_with_wrong_arguments_names_no_line_of_the_library():
+    suite = SiteSuite(None, SuiteConfig(), "http://localhost:9", {"go": lambda: None})
+    with pytest.raises(ConfigError, match=r"raised TypeError\(.* but 1 was given'\): fix the func"):
+        suite.task("go", "test", 0)
 
 
 def test_error_of_expert_function_names_its_line():

@@ -184,6 +184,7 @@ TARGET = {"url": "last", "locator": "", "required_contents": {"must_include": ["
         ("sites", None, "sites must be given"),
         ("sites", 5, 'sites must be a list of strings: ["..."]; it is 5'),
         ("sites", ["git lab"], "sites must be among shopping, shopping_admin, reddit"),
+        ("sites", ["crm"], "suite.webarena.addresses=NAME=http://host:port adds a site; it is"),
         ("intent", "", "intent must be given"),
         ("intent", 3, 'intent must be a string: "..."; it is 3'),
         ("start_url", None, "start_url must be given"),

@@ -95,7 +95,7 @@ class GymSuite:
 
     def make_expert(self, task: Task, reset_result: ResetResult) -> Expert:
         """Raise a KeyError: environments have no experts."""
-        raise KeyError("a gymnasium environment has no expert: record demonstrations instead")
+        raise KeyError("a gymnasium environment has no expert: collect with a policy")
 
     def close(self) -> None:
         """Do nothing: each environment owns its resources."""

@@ -145,10 +145,17 @@ class SiteSuite:
 
         Raises:
             InfraError: the browser fails.
-            ConfigError: the file `SiteTask.storage_state` is missing or damaged.
+            ConfigError: the file `SiteTask.storage_state` is missing or damaged, or the task
+                function returns another task than before.
         """
         (name,) = task.sites
         site_task = self._draw(name, task.seed)
+        # Attempts of different tasks would form one group, and experts would solve other tasks.
+        if site_task.intent != task.intent:
+            raise ConfigError(
+                f"the function of task {name!r} returned {task.intent!r}, then "
+                f"{site_task.intent!r} for the same seed: draw from its argument rng only"
+            )
         state = site_task.storage_state
         if state and not _is_storage_state(Path(state)):
             raise ConfigError(
@@ -188,6 +195,12 @@ class SiteSuite:
             raise ConfigError(
                 f"the function of task {name!r} returns {site_task!r}: return a SiteTask"
             )
+        intent = site_task.intent
+        if not isinstance(intent, str) or not intent.strip():
+            raise ConfigError(
+                f"the function of task {name!r} returns a SiteTask with intent={intent!r}: "
+                "set the instruction for the agent"
+            )
         return site_task
 
 
@@ -222,14 +235,18 @@ class SiteEnvironment(BrowserEnvironment):
         """Return the reward of the task.
 
         Raises:
-            InfraError: the browser or the site fails.
+            InfraError: the browser fails, or the site fails or has stopped.
             ConfigError: `SiteTask.reward` fails, or its result is neither 0 nor 1.
         """
         with _convert_page_errors("SiteTask.reward"):
             reward = self._site_task.reward(self._session, answer)
             if reward not in (0, 1):
                 raise ConfigError(f"SiteTask.reward returned {reward!r}: return 0, 1 or a bool")
-            return float(reward)
+            reward = float(reward)
+        if not reward:
+            # A site that has stopped is no failure of the agent.
+            site_state.check_last_page(self._session, self._url)
+        return reward
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from webagent_jax.browser import Session
+from webagent_jax.browser.dom_walk import NO_PAGE
 from webagent_jax.types import InfraError
 
 # Status of the document after redirects; 0 for one without a status, such as about:blank.
 _STATUS = "() => performance.getEntriesByType('navigation')[0]?.responseStatus ?? 0"
+_NETWORK_ERROR = re.compile(r"net::\w+")  # error names of Chromium
 
 ShopJson = Callable[[str, str], Any]
 """(address of the shop, path) -> response of its REST API to the administrator, as JSON."""
@@ -28,6 +31,22 @@ def open_tabs(session: Session, urls: Sequence[str]) -> None:
     if rest:
         # The last opened tab is active.
         session.switch_tab(0)
+
+
+def check_last_page(session: Session, start_url: str) -> None:
+    """Check that the site still runs if the active tab shows no page, or an error of the server.
+
+    Opens the start page in this case. A page that does not load may also be the result of an
+    action, such as a link to another site.
+
+    Raises:
+        InfraError: the start page does not open either.
+    """
+    if not session.url.startswith(NO_PAGE):
+        status = session.evaluate(_STATUS)
+        if not isinstance(status, int) or status < 500:
+            return
+    _load_page(session.goto, session, start_url, min_error_status=500)
 
 
 class BrowserSiteState:
@@ -90,13 +109,19 @@ def _load_page(
     """Load a page.
 
     Raises:
-        InfraError: the address is not on the task's sites, or its status is at least
-            `min_error_status`.
+        InfraError: the page does not load, its address is not on the task's sites, or its status is
+            at least `min_error_status`.
     """
     try:
         load(url)
     except ValueError as error:
         raise InfraError(f"the task needs a page that is not on its sites: {error}") from error
+    except InfraError as error:
+        # Messages of Playwright have several lines.
+        message = str(error).partition("\n")[0]
+        network_error = _NETWORK_ERROR.search(message)
+        reason = network_error[0] if network_error else message
+        raise InfraError(f"{url} did not load: {reason}") from error
     status = session.evaluate(_STATUS)
     # A page may replace performance.getEntriesByType.
     if not isinstance(status, int):

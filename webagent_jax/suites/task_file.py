@@ -209,7 +209,15 @@ def _check_addresses(
     names = dict.fromkeys((*SITES, *addresses))
     required_sites = {name.lower() for name in _PLACEHOLDER.findall(json.dumps(rows))} & set(names)
     for index, row in enumerate(rows):
-        required_sites.update(_row_fields(row, index, file).texts("sites", allowed_values=names))
+        fields = _row_fields(row, index, file)
+        sites = fields.texts("sites")
+        if not names.keys() >= set(sites):
+            fields.refuse(
+                "sites",
+                f"must be among {', '.join(names)}; suite.webarena.addresses=NAME=http://host:port "
+                "adds a site",
+            )
+        required_sites.update(sites)
     _check_complete(addresses, required_sites, file)
     for site, address in addresses.items():
         if not _is_address(address):

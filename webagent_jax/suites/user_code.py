@@ -50,6 +50,12 @@ def convert_user_errors(function: str) -> Iterator[None]:
         # The call of a library function that raises is in the user's code.
         user_frames = [f for f in frames if not f.filename.startswith(_LIBRARY_PREFIXES)]
         frame = (user_frames or frames)[-1]
-        raise ConfigError(
-            f"{function} raised {reason} at {frame.filename}:{frame.lineno}: fix the function"
-        ) from error
+        # A call with wrong arguments fails in the caller, which is no code of the user.
+        location = f" at {frame.filename}:{frame.lineno}" if _has_begun(error) else ""
+        raise ConfigError(f"{function} raised {reason}{location}: fix the function") from error
+
+
+def _has_begun(error: Exception) -> bool:
+    """Return whether the error was raised below the functions that still run."""
+    *_, (last_frame, _) = traceback.walk_tb(error.__traceback__)
+    return all(frame is not last_frame for frame, _ in traceback.walk_stack(sys._getframe()))
