@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -168,6 +169,42 @@ def test_template_that_rejects_system_message_raises_config_error(directory):
     message = f"the chat template of {directory} rejects a system message: No system role"
     with pytest.raises(ConfigError, match=message):
         ChatTokenizer(directory)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        # Without the system message, the model would not know the actions.
+        (
+            "{% for m in messages if m.role != 'system' %}{{ m.content }}<|im_end|>{% endfor %}",
+            "omits or changes the text of system messages",
+        ),
+        (
+            "{{ messages[0].content }}{{ messages[-1].content }}<|im_end|>",
+            "omits or changes the text of user messages",
+        ),
+        (
+            "{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}",
+            "omits or changes the text of assistant messages",
+        ),
+    ],
+)
+def test_template_that_omits_messages_raises_config_error(template, message, directory):
+    (directory / "chat_template.jinja").write_text(template)
+    with pytest.raises(ConfigError, match=message):
+        ChatTokenizer(directory)
+
+
+def test_several_templates_without_default_raise_config_error(directory):
+    template = (directory / "chat_template.jinja").read_text()
+    (directory / "chat_template.jinja").unlink()
+    file = directory / "tokenizer_config.json"
+    options = json.loads(file.read_text())
+    for names, is_valid in ((("default", "tool_use"), True), (("rag", "tool_use"), False)):
+        templates = [{"name": name, "template": template} for name in names]
+        file.write_text(json.dumps(options | {"chat_template": templates}))
+        with contextlib.nullcontext() if is_valid else pytest.raises(ConfigError, match="several"):
+            ChatTokenizer(directory)
 
 
 def test_template_that_is_no_template_raises_config_error(directory):

@@ -9,6 +9,7 @@ import random
 import shutil
 import tempfile
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import gguf
@@ -326,6 +327,17 @@ def test_import_rejects_unsupported_files(tmp_path):
     with pytest.raises(ValueError, match="yarn is not supported"):
         gguf_import.import_gguf(file, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
+
+
+def test_import_rejects_part_of_model(tmp_path, monkeypatch):
+    writer = partial(gguf.GGUFWriter, split_max_tensors=10)
+    monkeypatch.setattr(gguf, "GGUFWriter", writer)
+    write_gguf(tmp_path / "tiny.gguf", "qwen2", Type.F32)
+    parts = sorted(tmp_path.glob("tiny-*.gguf"))
+    assert len(parts) > 1
+    for part in parts:
+        with pytest.raises(ValueError, match=f"one of {len(parts)} parts .* llama-gguf-split"):
+            gguf_import.import_gguf(part, tmp_path / "hf")
 
 
 def test_import_rejects_file_without_tensors(tmp_path, monkeypatch):

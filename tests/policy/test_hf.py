@@ -240,6 +240,32 @@ def test_shape_mismatch_error_names_tensor(tmp_path):
         policy.load_hf(tmp_path)
 
 
+def test_head_of_tied_model_is_not_ignored(tmp_path):
+    """transformers 5 uses such a head; PEFT writes it when it merges a tuned lm_head."""
+    import torch
+    import transformers
+
+    config = SIZES["qwen2 untied"]
+    params = random_params(config)
+    policy.save_hf(tmp_path, config, params)
+    file = tmp_path / "config.json"
+    untied = file.read_text()
+    file.write_text(json.dumps(json.loads(untied) | {"tie_word_embeddings": True}))
+    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (1, 32))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(tokens)).logits.numpy()
+    np.testing.assert_allclose(policy.logits(config, params, tokens), expected, atol=1e-4)
+    with pytest.raises(ConfigError, match=r"set tie_word_embeddings=false there") as error:
+        policy.load_hf(tmp_path)
+    assert len(str(error.value).splitlines()) == 2
+    # A copy of the embedding is no head of its own.
+    params["head"] = params["embed"].T
+    policy.save_hf(tmp_path, config, params)
+    file.write_text(json.dumps(json.loads(untied) | {"tie_word_embeddings": True}))
+    assert "head" not in policy.load_hf(tmp_path)[1]
+
+
 def test_load_hf_holds_one_param_at_once(tmp_path, monkeypatch):
     config = policy.ModelConfig(2048, 256, 24, 4, 2, 64, 512)
     params = random_params(config)
@@ -298,6 +324,21 @@ def test_damaged_config_error_names_file(content, message, tmp_path):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ConfigError, match=message):
         policy.load_config(tmp_path)
+
+
+def test_rope_scaling_error_names_fix(tmp_path):
+    """A model that was trained without the scaling can be used without it."""
+    config = SIZES["qwen2 tied"]
+    policy.save_hf(tmp_path, config, policy.init(config, jax.random.key(0)))
+    file = tmp_path / "config.json"
+    raw = json.loads(file.read_text())
+    for key in ("type", "rope_type"):
+        scaling = {key: "yarn", "factor": 4.0}
+        file.write_text(json.dumps(raw | {"rope_scaling": scaling}))
+        with pytest.raises(ConfigError, match='set rope_type to "default" in this file'):
+            policy.load_config(tmp_path)
+        file.write_text(json.dumps(raw | {"rope_scaling": scaling | {"rope_type": "default"}}))
+        assert policy.load_config(tmp_path).rope_scaling is None
 
 
 def test_save_does_not_hide_behind_imported_policy(tmp_path):

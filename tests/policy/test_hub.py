@@ -305,6 +305,23 @@ def test_checks_download_no_weights(hub_server, tiny, tmp_path):
     assert +requests == {file.name: 1 for file in text_files}  # without those of headers only
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, "Qwen3MoeForCausalLM'] is not supported"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "has a quantization_config"),
+    ],
+)
+def test_unsupported_model_is_refused_before_its_download(options, message, hub_server, tmp_path):
+    address, requests, files = hub_server
+    files["config.json"] = json.dumps(json.loads(files["config.json"]) | options).encode()
+    process = start_resolve(NAME, address, tmp_path)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1 and message in stderr
+    assert requests["config.json"] == 1
+    assert not [name for name in +requests if name.startswith("model")]
+
+
 def test_model_with_an_adapter_is_not_read_as_adapter(hub_server, tmp_path):
     """Only its weights show that it is a model, so they are downloaded."""
     address, requests, files = hub_server

@@ -414,6 +414,23 @@ def test_adapter_of_imported_base_is_refused_with_its_fix(tmp_path):
         policy.resolve_dir(adapter)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read .*download it aga"),
+        (lambda file: file.rename(file.with_name("pytorch_model.bin")), "save the weights, which"),
+        (lambda file: file.unlink(), "copy or download all files of the policy again"),
+    ],
+)
+def test_damaged_base_of_adapter_is_refused_with_its_fix(damage, message, tmp_path):
+    config = CONFIGS["llama"]
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    write_adapter(adapter, config, random_adapters(write_base(base, config)), base)
+    damage(base / "model.safetensors")
+    with pytest.raises(ConfigError, match=message):
+        policy.resolve_dir(adapter)
+
+
 def test_adapter_of_imported_base_is_read_without_a_merge(tmp_path):
     config = CONFIGS["llama"]
     params = write_base(tmp_path / "base", config)
@@ -542,7 +559,13 @@ def test_adapter_in_package_is_selected_by_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("use_dora", True), ("peft_type", "IA3"), ("rank_pattern", {"q_proj": 2})]
+    ("option", "value"),
+    [
+        ("use_dora", True),
+        ("peft_type", "IA3"),
+        ("rank_pattern", {"q_proj": 2}),
+        ("layer_replication", [[1, 3], [0, 1]]),
+    ],
 )
 def test_unsupported_option_is_refused(option, value, tmp_path):
     config = CONFIGS["llama"]

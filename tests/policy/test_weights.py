@@ -15,6 +15,7 @@ from tests.adapters import merge_adapters
 from tests.learn.tiny import MODEL, make_params
 from webagent_jax import learn, policy
 from webagent_jax.checkpoint import Checkpointer
+from webagent_jax.config import ConfigError
 from webagent_jax.policy import lora, weights
 from webagent_jax.train import export
 
@@ -35,6 +36,16 @@ def test_import_then_export_is_bit_exact(hf_dir, tmp_path):
     export.export_weights(tmp_path / "imported", tmp_path / "exported")
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "exported" / name).read_bytes() == (hf_dir / name).read_bytes()
+
+
+def test_import_error_states_reason(hf_dir, tmp_path):
+    imported = tmp_path / "imported"
+    weights.import_weights(hf_dir, imported)
+    with pytest.raises(ConfigError, match="is an imported policy already: set"):
+        weights.import_weights(imported, tmp_path / "again")
+    with pytest.raises(ConfigError, match="choose another output folder"):
+        weights.import_weights(hf_dir, hf_dir)
+    assert not (hf_dir / "params").exists()
 
 
 def test_imported_policy_equals_original(hf_dir, tmp_path):

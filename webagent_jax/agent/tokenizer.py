@@ -50,8 +50,9 @@ class ChatTokenizer:
 
         Raises:
             FileNotFoundError: there is no tokenizer.json.
-            ConfigError: there is no chat template, it rejects system messages, the vocabulary of
-                the model is smaller, or the tokenizer cannot separate text from control tokens.
+            ConfigError: there is no chat template, it rejects system messages or omits messages,
+                the vocabulary of the model is smaller, or the tokenizer cannot separate text from
+                control tokens.
         """
         # The import would otherwise warn that torch, which is not needed, is missing.
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
@@ -73,16 +74,12 @@ class ChatTokenizer:
             raise ConfigError(
                 f"the tokenizer at {directory} cannot be read ({error!r}); copy its files again"
             ) from error
-        if not self._tokenizer.chat_template:
-            raise ConfigError(
-                f"the tokenizer at {directory} has no chat template; "
-                "use an instruction-tuned model, or add chat_template.jinja to the directory"
-            )
-        template = self._tokenizer.get_chat_template()
+        template = self._read_template()
         self._template = f"{_FIXED_DATE}{template}" if _CURRENT_DATE in template else template
         self._mark = secrets.token_hex(8)  # random, so that no page can contain it
         # Later turns and other attempts contain the same texts.
         self._encode_text = lru_cache(maxsize=4096)(self._encode_uncached)
+        self._check_template()
         self._opening = self._find_opening()
         self._control_tokens = self._find_control_tokens()
         self._control_ids = {token: number for number, token in self._control_tokens.items()}
@@ -135,6 +132,43 @@ class ChatTokenizer:
             segments.append(np.asarray(ids, np.int32))
         segments.append(self._encode_next(segments, rendered))
         return np.concatenate(segments)
+
+    def _read_template(self) -> str:
+        """Return the chat template.
+
+        Raises:
+            ConfigError: there is none, or there are several without a default.
+        """
+        if not self._tokenizer.chat_template:
+            raise ConfigError(
+                f"the tokenizer at {self._directory} has no chat template; "
+                "use an instruction-tuned model, or add chat_template.jinja to the directory"
+            )
+        try:
+            return str(self._tokenizer.get_chat_template())
+        except ValueError as error:
+            raise ConfigError(
+                f"the tokenizer at {self._directory} has several chat templates and none named "
+                "default; rename one, or add chat_template.jinja to the directory"
+            ) from error
+
+    def _check_template(self) -> None:
+        """Check that the template renders the text of every message.
+
+        Raises:
+            ConfigError: it does not, or it rejects the messages.
+        """
+        roles = ("system", "user", "assistant", "user")
+        marks = self._marks(len(roles))
+        # An error of this conversation is not about the system message.
+        self._render([("user", "."), ("assistant", "."), ("user", ".")])
+        rendered = self._render(list(zip(roles, marks, strict=True)))
+        for role, mark in zip(roles, marks, strict=True):
+            if mark not in rendered:
+                raise ConfigError(
+                    f"the chat template of {self._directory} omits or changes the text of {role} "
+                    "messages: edit it, or use a model whose template contains them unchanged"
+                )
 
     def _encode_next(self, segments: list[IntArray], text: str) -> IntArray:
         """Return the ids of rendered text; do not repeat the stop token of a sampled response."""
@@ -190,7 +224,7 @@ class ChatTokenizer:
                 )
             )
         except jinja2.TemplateError as error:
-            # `_find_opening` has rendered a conversation without a system message.
+            # `_check_template` has rendered a conversation without a system message.
             rejected = "a system message" if chat[0]["role"] == "system" else "a conversation"
             raise ConfigError(
                 f"the chat template of {self._directory} rejects {rejected}: {error}; edit it, or "

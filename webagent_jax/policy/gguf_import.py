@@ -117,6 +117,12 @@ class _GGUFFile:
         except (ValueError, IndexError, KeyError, OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a complete GGUF file: {error}") from error
         self._dequantize = gguf.quants.dequantize
+        parts = int(self.get("split.count", 1))
+        if parts > 1:
+            raise ValueError(
+                f"{path} is one of {parts} parts of a model: join them with llama.cpp, "
+                "llama-gguf-split --merge FIRST_PART OUTPUT.gguf"
+            )
         self.architecture = str(self.get("general.architecture"))
         if self.architecture not in _ARCHITECTURES:
             raise ValueError(

@@ -46,6 +46,7 @@ WEBAGENT_TINY = Path(__file__).parent / "webagent_tiny"
 PACKAGED_ADAPTERS = Path(__file__).parent / "adapters"
 """Directory of the adapters in the package; the name of each folder is a policy name."""
 
+_ROWS_PER_READ = 4096  # rows of embedding and head that are compared at a time
 _LOCAL_FOLDERS = ("weights/", "runs/")  # of the documented commands; not owners of Hub models
 
 
@@ -197,7 +198,8 @@ def load_hf(
     Raises:
         FileNotFoundError: the directory does not exist, or none of its files contains a tensor.
         ValueError: the architecture or one of its options is not supported, or the shape of a
-            tensor differs from config.json; the message names it.
+            tensor differs from config.json, or a tied model has a head of its own; the message
+            names it.
         ShardingError: a param does not divide over the mesh.
     """
     directory = resolve_dir(path)
@@ -215,6 +217,8 @@ def load_hf(
                     f"{file_path} cannot be read ({error}): copy or download it again"
                 ) from error
             files |= dict.fromkeys(file.keys(), file)
+        if config.tie_embeddings:
+            _check_tied_head(files, directory)
         for mapping in hf_tensors.param_mappings(config):
             _check_tensors(mapping, files, directory)
             param = _read_param(mapping, files, _get_path(shardings, mapping.path))
@@ -307,6 +311,17 @@ def _require_config(directory: Path) -> None:
     raise PolicyNotFoundError(message)
 
 
+def _check_config(directory: Path) -> None:
+    """Check that a directory contains a supported model, or an adapter.
+
+    Raises:
+        ConfigError: the model is not supported.
+    """
+    if not peft_adapter.is_adapter(directory):
+        _check_unquantized(directory)
+        hf_config.read(directory / "config.json")
+
+
 def _check_unquantized(directory: Path) -> None:
     """Check that the weights of a directory are not quantized, as those of QLoRA bases are.
 
@@ -333,6 +348,9 @@ def _locate(name: str, *, download: bool = True, needs_weights: bool = True) -> 
     path = _packaged_policies().get(name, Path(name))
     is_local = path.exists() or name.startswith(_LOCAL_FOLDERS)
     if not is_local and hub_id.is_hub_id(name):
+        if needs_weights and download:
+            # A model that is not supported is refused before its weights are downloaded.
+            _check_config(hub.snapshot_dir(name, needs_weights=False))
         return hub.snapshot_dir(name, download=download, needs_weights=needs_weights)
     return path
 
@@ -373,6 +391,32 @@ def _check_tensors(mapping: ParamMapping, files: dict[str, Any], directory: Path
             raise ConfigError(
                 f"the tensor {name} of {directory} has the shape {shape}, but {expected}"
             )
+
+
+def _check_tied_head(files: dict[str, Any], directory: Path) -> None:
+    """Check that lm_head of a tied model, if the files contain one, is the embedding.
+
+    transformers 5 uses a head with other values in spite of the config; earlier versions do not.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    names = ("model.embed_tokens.weight", "lm_head.weight")
+    if not all(name in files for name in names):
+        return
+    embedding, head = (files[name].get_slice(name) for name in names)
+    num_rows = head.get_shape()[0]
+    starts = range(0, num_rows, _ROWS_PER_READ)
+    blocks = [slice(start, min(start + _ROWS_PER_READ, num_rows)) for start in starts]
+    is_tied = embedding.get_shape() == head.get_shape() and all(
+        np.array_equal(embedding[block], head[block]) for block in blocks
+    )
+    if not is_tied:
+        raise ConfigError(
+            f"{directory / 'config.json'} has tie_word_embeddings=true, but the tensor "
+            "lm_head.weight is not the embedding:\nset tie_word_embeddings=false there to use this "
+            "head, as transformers 5 does, or remove the tensor"
+        )
 
 
 def _read_param(

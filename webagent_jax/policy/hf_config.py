@@ -155,7 +155,10 @@ def _rope(file: Path, raw: Raw) -> tuple[float, RopeScaling | None]:
         return theta, None
     if kind != "llama3":
         raise ConfigError(
-            f"{file}: rope_scaling of type {kind!r} is not supported, only 'default' and 'llama3'"
+            f"{file}: rope_scaling of type {kind!r} is not supported, only 'default' and "
+            "'llama3'.\n"
+            "If the model was not trained with it, such as YaRN in a config of Qwen for longer "
+            'contexts, set rope_type to "default" in this file.'
         )
     return theta, RopeScaling(
         factor=float(rope["factor"]),

@@ -45,6 +45,7 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
     "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
     "use_qalora": (False, None),
     "alora_invocation_tokens": (None,),
+    "layer_replication": (None, []),
 }
 
 
@@ -107,7 +108,8 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
 
     Raises:
         ConfigError: a module that the adapter modifies is missing in the base or has another shape,
-            or the adapter modifies an lm_head that the base shares with the embedding.
+            or the adapter modifies an lm_head that the base shares with the embedding. Or weights
+            of the base are missing or damaged.
     """
     config = read_config(adapter)
     scale = _scale(config)
@@ -124,16 +126,17 @@ def merge(adapter: Path, base: Path, destination: Path) -> None:
     merged_modules = set()
     files = sorted(base.glob("*.safetensors"))
     if not files:
-        raise ConfigError(
-            f"{base} contains no *.safetensors to merge {adapter} into.\n"
-            f"Write a Hugging Face directory: webagent export --input={base} --output_dir=DIR\n"
-            f"Then set base_model_name_or_path in {adapter / CONFIG_FILE} to DIR."
-        )
+        raise _no_tensors_error(adapter, base)
     destination.mkdir(parents=True)
     copy_text_files(adapter, base, destination)
     _set_float32(destination / "config.json")
     for file in files:
-        weights: dict[str, Weight] = load_file(file)
+        try:
+            weights: dict[str, Weight] = load_file(file)
+        except SafetensorError as error:
+            raise ConfigError(
+                f"{file} cannot be read ({error}): copy or download it again"
+            ) from error
         for name, weight in weights.items():
             module = _PREFIX + name.removesuffix(".weight")
             if module not in modules:
@@ -265,6 +268,18 @@ def _missing_layers_error(adapter: Path, projection: str, layers: Sequence[int])
 def _has_weights(directory: Path) -> bool:
     """Return whether a directory contains the weights of a model."""
     return any(directory.glob("model*.safetensors")) or (directory / "params").is_dir()
+
+
+def _no_tensors_error(adapter: Path, base: Path) -> ConfigError:
+    """Return the error of a base without *.safetensors: an imported or an incomplete policy."""
+    problem = f"{base} contains no *.safetensors to merge {adapter} into"
+    if not (base / "params").is_dir():
+        return ConfigError(f"{problem}; {hf_tensors.missing_files_fix(base)}")
+    return ConfigError(
+        f"{problem}.\n"
+        f"Write a Hugging Face directory: webagent export --input={base} --output_dir=DIR\n"
+        f"Then set base_model_name_or_path in {adapter / CONFIG_FILE} to DIR."
+    )
 
 
 def _base_error(adapter: Path, problem: str) -> ConfigError:

@@ -109,9 +109,14 @@ def import_weights(source: str | Path, destination: Path) -> None:
 
     Raises:
         FileNotFoundError: the policy or one of its tensors does not exist; see `hf.load_hf`.
-        ValueError: the policy is not supported; see `hf.load_hf`.
+        ValueError: the policy is not supported; see `hf.load_hf`. Or it is imported already, or
+            `destination` is its directory.
     """
     directory = hf.resolve_dir(source)
+    if (directory / "params").is_dir():
+        raise ConfigError(f"{source} is an imported policy already: set policy.path to it")
+    if destination.resolve() == directory.resolve():
+        raise ConfigError(f"{destination} is the directory to import: choose another output folder")
     _, params = hf.load_hf(directory, mesh=mesh_for(directory))
     destination.mkdir(parents=True, exist_ok=True)
     save_params(destination / "params", params)
