@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags
 
 from webagent_jax import device_memory
-from webagent_jax.config import ConfigError, PreemptedError
+from webagent_jax.config import ConfigError, RunStoppedError
 
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed",
@@ -84,12 +84,12 @@ def initialized() -> Iterator[None]:
             f"--distributed found no job of Slurm, GKE or a TPU pod ({error}): start one there, or "
             "set --coordinator_address=HOST:PORT --num_processes=N --process_id=I"
         ) from error
-    preempted: PreemptedError | None = None
+    stopped: RunStoppedError | None = None
     try:
         try:
             yield
-        except PreemptedError as error:
-            preempted = error  # all processes stop after the same update
+        except RunStoppedError as error:
+            stopped = error  # all processes stop after the same update
         # Processes wait for their last episodes, some longer than `shutdown` waits for others.
         barrier("end")
     except jax.errors.JaxRuntimeError as error:
@@ -105,8 +105,8 @@ def initialized() -> Iterator[None]:
         os._exit(1)
     # Process 0, the coordinator, must end last.
     jax.distributed.shutdown()
-    if preempted is not None:
-        raise preempted
+    if stopped is not None:
+        raise stopped
 
 
 def process_count() -> int:

@@ -57,6 +57,15 @@ def test_runtime_uses_separate_eval_sampling_options(monkeypatch):
 
 
 @pytest.mark.browser
+def test_engine_is_compiled_before_the_first_episode():
+    with RolloutRuntime(SMOKE, NullProgress(), *initial_policy(SMOKE)) as runtime:
+        runtime.collector()
+        num_compiled = runtime.engine.stats().num_compiled_programs
+        runtime.engine.warmup()  # every program
+        assert runtime.engine.stats().num_compiled_programs == num_compiled
+
+
+@pytest.mark.browser
 def test_update_policy_applies_to_the_rest_of_running_responses():
     model, snapshot = initial_policy(SMOKE)
     new_params = jax.tree.map(lambda x: 1.1 * x, snapshot.params)

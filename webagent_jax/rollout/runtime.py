@@ -143,6 +143,9 @@ class RolloutRuntime:
 
     def collector(self) -> Collector:
         """Return a collector on this suite that reports every run to the progress."""
+        if self._engine is not None:
+            # The time limit of the first episodes does not include compilations.
+            self._engine.warmup()
 
         def report(episode: Episode) -> None:
             # n is 0, because the phase may count updates instead of episodes.
