@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/ is not part of the installed package
-from webagent_jax import heap
+from webagent_jax import huge_pages
 
 if __name__ == "__main__":
     # Before the imports below, which a restart would repeat.
-    heap.restart_with_huge_pages()
+    huge_pages.restart_with_huge_pages()
 
 from absl import app, flags, logging
 
@@ -63,15 +63,14 @@ def main(argv: Sequence[str]) -> None:
     """Run the benchmark and write benchmark.json."""
     reject_arguments(argv)
     logging.set_verbosity(logging.WARNING)  # orbax and uvicorn log every step at INFO
-    report = benchmarks.run(
-        _BENCHMARK.value,
-        _REPEATS.value,
-        _BASELINE_PYTHON.value,
-        print,
+    options = benchmarks.Options(
+        repeats=_REPEATS.value,
+        baseline_python=_BASELINE_PYTHON.value,
         baseline_checkout=_BASELINE_CHECKOUT.value,
         policy=_POLICY.value,
         episodes=_EPISODES.value,
     )
+    report = benchmarks.run(_BENCHMARK.value, options, print)
     workdir = Path(_WORKDIR.value)
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / "benchmark.json").write_text(json.dumps(report, indent=2) + "\n")

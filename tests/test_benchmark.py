@@ -43,7 +43,7 @@ def test_branches_share_first_prompt_and_history():
 @pytest.mark.slow
 def test_update_benchmark_gradients_match_row_per_turn(monkeypatch, capsys):
     monkeypatch.setattr(update, "_SUITE", ((SMALL, 64),))
-    report = benchmarks.run("update", 1, "", show=print)
+    report = benchmarks.run("update", benchmarks.Options(repeats=1), print)
     (result,) = json.loads(json.dumps(report))["results"]
     assert result["largest difference of the gradients"] < 1e-5 * result["norm of the gradient"]
     assert result["row per turn / forest"]["tokens"] > 1
@@ -56,7 +56,7 @@ def test_generate_benchmark_reports_trace_and_rates(monkeypatch, capsys):
     constants = {"_TRACES": (SMALL,), "_TASK": 5, "_GROUPS": 2, "_ROWS": 2, "_PROMPT": 70}
     for name, value in constants.items():
         monkeypatch.setattr(generate, name, value)
-    report = benchmarks.run("generate", 1, "", show=print)
+    report = benchmarks.run("generate", benchmarks.Options(repeats=1), print)
     static_batch, trace = json.loads(json.dumps(report))["results"]
     assert static_batch["ours"]["decode_step_seconds"] > 0
     assert static_batch["decode step / time to read weights and cache once"] > 0
@@ -165,7 +165,7 @@ def test_browser_benchmark_reports_pages_steps_and_waits(monkeypatch, capsys):
     constants = {"_ELEMENTS": 30, "_ROWS": 3, "_CONTEXTS": (1, 2), "_STEPS": 6}
     for name, value in (constants | {"_DELAYS_PER_KIND": 1, "_THINK_SECONDS": 0.0}).items():
         monkeypatch.setattr(browser, name, value)
-    report = json.loads(json.dumps(benchmarks.run("browser", 1, "", show=print)))
+    report = json.loads(json.dumps(benchmarks.run("browser", benchmarks.Options(repeats=1), print)))
     *pages, steps, settle_wait, idle_wait, fixed_wait = report["results"]
     assert [page["name"].partition(": ")[2] for page in pages] == [
         "small",
@@ -192,4 +192,4 @@ def test_baseline_ask_raises_on_process_failure():
 
 def test_speculation_benchmark_needs_episodes():
     with pytest.raises(ConfigError, match="set --episodes to a train grpo workdir"):
-        benchmarks.run("speculation", 1, "", show=print)
+        benchmarks.run("speculation", benchmarks.Options(repeats=1), print)

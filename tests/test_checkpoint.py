@@ -41,7 +41,7 @@ def save(checkpointer: Checkpointer, step: int) -> None:
 
 
 def test_checkpointer_keeps_and_restores_latest(tmp_path):
-    with Checkpointer(tmp_path / "checkpoints", max_to_keep=2) as checkpointer:
+    with Checkpointer(tmp_path / "checkpoints") as checkpointer:
         assert checkpointer.restore(make_state(0)) is None
         for step in (1, 2, 3):
             save(checkpointer, step)

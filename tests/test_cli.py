@@ -6,6 +6,7 @@ import ast
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -98,9 +99,9 @@ def test_main_with_arguments_does_not_restart_its_caller():
 
 def test_benchmark_restarts_before_heavy_imports():
     script = (
-        "import runpy, sys\nfrom webagent_jax import heap\n"
+        "import runpy, sys\nfrom webagent_jax import huge_pages\n"
         f"stop = lambda: sys.exit(' '.join({HEAVY_MODULES!r} & set(sys.modules)) or 0)\n"
-        "heap.restart_with_huge_pages = stop\n"
+        "huge_pages.restart_with_huge_pages = stop\n"
         "runpy.run_path('launch/benchmark.py', run_name='__main__')"
     )
     result = run_python("-c", script)
@@ -327,6 +328,8 @@ def assert_mistake(result: subprocess.CompletedProcess, message: str) -> None:
             "--coordinator_address=host must be HOST:PORT",
         ),
         ("export --input=x", "--output_dir is missing"),
+        ("export", "error: --input and --output_dir are missing"),
+        ("import weights", "error: set exactly one of --input, --gguf; --output_dir is missing"),
         ("list-tasks --config.suite.tasks=click-tabb", "did you mean: click-tab"),
         ("list-tasks --suite=browsergym", "set --config.suite.name=browsergym instead"),
         ("export --input=configs --output_dir=x --update=3", "configs contains no checkpoints/"),
@@ -339,11 +342,47 @@ def test_wrong_command_line_exits_with_message(args, message):
     assert_mistake(run_command(*args.split()), message)
 
 
-def test_failing_config_file_is_a_mistake(tmp_path):
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "def get_config():\n    raise ValueError('no site')\n",
+            "the config file fails: ValueError: no site",
+        ),
+        ("CONFIG = 1\n", "the config file defines no get_config()"),
+        (
+            "from webagent_jax.config import RunConfig as get_config\n",
+            "returns a RunConfig: return webagent_jax.config.to_config_dict(RunConfig(...))",
+        ),
+    ],
+)
+def test_failing_config_file_is_a_mistake(tmp_path, source, message):
     config = tmp_path / "own.py"
-    config.write_text("def get_config():\n    raise ValueError('no site')\n")
-    result = run_command("options", f"--config={config}")
-    assert_mistake(result, "the config file fails: ValueError: no site")
+    config.write_text(source)
+    assert_mistake(run_command("options", f"--config={config}"), message)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ((), "interrupted"),
+        (("config.json",), "contains no results yet."),
+        (("demo_episodes/a.jsonl",), "contains the finished demonstrations."),
+        (
+            ("config.json", "checkpoints/2/x", "demos/webagent_demos/1.1.0/features.json"),
+            "contains checkpoints/2, the finished demonstrations.",
+        ),
+    ],
+)
+def test_interruption_lists_saved_results(tmp_path, files, message):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    script = (
+        "from absl import flags\nfrom webagent_jax.cli import run, workdir\n"
+        f"flags.FLAGS(['test', '--workdir={tmp_path}'])\nprint(run._interruption())"
+    )
+    assert message in run_python("-c", script).stdout.splitlines()[0]
 
 
 def test_interruption_skips_exit_of_interpreter():
@@ -413,6 +452,12 @@ def test_closed_pipe_ends_quietly():
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=200) == 141
+
+
+@pytest.mark.parametrize("args", ["options seed", "--help"])
+def test_command_without_streams_succeeds(args):
+    shell = f"exec {shlex.quote(sys.executable)} -m webagent_jax {args} >&- 2>&-"
+    assert subprocess.run(["sh", "-c", shell], cwd=ROOT, check=False).returncode == 0
 
 
 def test_port_in_use_exits_with_message():

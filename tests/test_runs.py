@@ -77,7 +77,8 @@ def test_quickstart_writes_summary_evals_and_report(workdir):
 def test_speculation_benchmark_replays_episodes(workdir, monkeypatch):
     monkeypatch.setattr(speculation, "_NUM_EPISODES", {2: 3})
     monkeypatch.setattr(speculation, "_NUM_SPECULATIVE_TOKENS", (2,))
-    report = benchmarks.run("speculation", 1, "", lambda _: None, episodes=str(workdir / "grpo"))
+    options = benchmarks.Options(repeats=1, episodes=str(workdir / "grpo"))
+    report = benchmarks.run("speculation", options, lambda _: None)
     for result in report["results"]:
         assert result["equal completions"] == result["completions"] >= 3
     assert report["results"][0]["tokens per slot and step"] == 1.0

@@ -53,20 +53,20 @@ def test_groups_without_signal_are_replaced_up_to_limit():
 
 
 def test_synchronous_updates_add_rollout_and_step():
-    assert simulate_scale.simulate(SETTINGS, 3, 10.0, [GROUP], seed=0) == pytest.approx(14.0)
+    assert simulate_scale.simulate(SETTINGS, 3, 10.0, [GROUP]) == pytest.approx(14.0)
 
 
 def test_asynchronous_updates_overlap_browsers_but_not_engine():
     settings = replace(SETTINGS, max_staleness=1, slots=1)
-    interval = simulate_scale.simulate(settings, 1, 10.0, [GROUP], seed=0)
+    interval = simulate_scale.simulate(settings, 1, 10.0, [GROUP])
     # Two responses of two seconds after every step; synchronous updates take 16 seconds.
     assert 14.0 <= interval < 16.0
 
 
 def test_slowest_host_delays_all():
     slow = StoredGroup(True, (TURNS, (Turn(20.0, 10, 2.0), Turn(1.0, 0, 0.0))))
-    one = simulate_scale.simulate(SETTINGS, 1, 0.0, [GROUP, slow], seed=0)
-    many = simulate_scale.simulate(SETTINGS, 16, 0.0, [GROUP, slow], seed=0)
+    one = simulate_scale.simulate(SETTINGS, 1, 0.0, [GROUP, slow])
+    many = simulate_scale.simulate(SETTINGS, 16, 0.0, [GROUP, slow])
     assert 4.0 < one < 23.0
     assert many == pytest.approx(23.0)
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from configs import instruct  # noqa: E402
-from tools.recipes import HARDWARE, WORKLOADS  # noqa: E402
+from tools.recipes import HARDWARE, WORKLOADS, trained_and_mesh  # noqa: E402
 from webagent_jax import compile_check, config, sizing  # noqa: E402
 from webagent_jax.config import LoRAConfig, RunConfig  # noqa: E402
 from webagent_jax.sizing import Hardware  # noqa: E402
@@ -72,13 +72,11 @@ def _row(cfg: RunConfig, hardware: Hardware) -> str:
     report = compile_check.check(cfg, TOPOLOGIES[hardware.name], lambda message: None)
     # A rejected program has no sizes, but its name and the message of the compiler.
     totals = [0 if program.refusal else program.total / GIB for program in report.programs]
-    mesh = " x ".join(f"{axis} {size}" for axis, size in report.mesh.items() if size > 1)
     estimate = sizing.estimate(cfg, hardware, WORKLOAD)
     cells = (
         cfg.policy.path,
         hardware.name,
-        f"LoRA {cfg.lora.rank}" if cfg.lora.rank else "all params",
-        mesh or "one device",
+        *trained_and_mesh(cfg, report.mesh),
         *(f"{total:.1f}" if total else "rejected" for total in totals),
         f"{max(totals):.1f} of {report.hbm / GIB:.1f}",
         "fits" if report.fits else "does not fit",

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from configs import instruct  # noqa: E402
+from tools.results.formatting import table_of  # noqa: E402
 from webagent_jax import config, sizing  # noqa: E402
+from webagent_jax.config import RunConfig  # noqa: E402
 from webagent_jax.sizing import Hardware, Workload  # noqa: E402
 
 PAGE = ROOT / "docs" / "recipes.md"
@@ -66,16 +68,20 @@ def rows(models: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _cells(hardware: Hardware, result: sizing.Sizing) -> tuple[str, ...]:
-    mesh = " x ".join(f"{axis} {size}" for axis, size in result.mesh.items() if size > 1)
     memory = sizing.CHIPS[hardware.chip].hbm / 2**30
-    rank = result.cfg.lora.rank
     return (
-        f"LoRA {rank}" if rank else "all params",
-        mesh or "one device",
+        *trained_and_mesh(result.cfg, result.mesh),
         str(result.cfg.engine.tensor_parallel_size),
         f"{result.max_bytes / 2**30:.1f} of {memory:.1f}",
         f"{result.hours:.1f}" if result.fits else "does not fit",
     )
+
+
+def trained_and_mesh(cfg: RunConfig, mesh: Mapping[str, int]) -> tuple[str, str]:
+    """Return the cells "LoRA 32" and "data 2 x tensor 4"."""
+    rank = cfg.lora.rank
+    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.items() if size > 1)
+    return f"LoRA {rank}" if rank else "all params", axes or "one device"
 
 
 def table(models: Sequence[str]) -> str:
@@ -90,8 +96,7 @@ def table(models: Sequence[str]) -> str:
         "hours, arena",
         "hours, MiniWoB++",
     )
-    lines = [header, ("---",) * len(header), *rows(models)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return table_of(header, list(rows(models)))
 
 
 def main() -> None:
@@ -111,8 +116,8 @@ def main() -> None:
         page = PAGE.read_text()
         before, rest = page.split(START)
         _, after = rest.split(END)
-        PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}")
-    print(text, end="")
+        PAGE.write_text(f"{before}{START}\n{text}\n\n{END}{after}")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ class Host:
 
 
 def simulate(
-    settings: Settings, hosts: int, update_seconds: float, groups: Sequence[StoredGroup], seed: int
+    settings: Settings, hosts: int, update_seconds: float, groups: Sequence[StoredGroup]
 ) -> float:
     """Return the seconds from one update to the next.
 
@@ -213,11 +213,10 @@ def simulate(
         hosts: number of hosts, each with its own random sequence of groups.
         update_seconds: time of the optimizer step.
         groups: groups to sample from.
-        seed: seed of the sequences.
     """
 
     def sample(host: int) -> Iterator[StoredGroup]:
-        rng = random.Random(f"{seed}/{host}")
+        rng = random.Random(f"0/{host}")
         while True:
             yield rng.choice(groups)
 
@@ -410,7 +409,6 @@ def scale_table(groups: Sequence[StoredGroup]) -> str:
                     hosts,
                     result.update_seconds,
                     played,
-                    seed=0,
                 )
                 for max_staleness in (0, 1)
             )
@@ -441,7 +439,7 @@ def scale_table(groups: Sequence[StoredGroup]) -> str:
 
 def _settings(result: sizing.Sizing, hardware: Hardware, max_staleness: int) -> Settings:
     cfg = result.cfg
-    engines = hardware.engines or hardware.devices // cfg.engine.tensor_parallel_size
+    engines = sizing.num_engines(cfg, hardware)
     times = result.engine_times
     return Settings(
         groups=cfg.grpo.tasks_per_update,

@@ -20,6 +20,7 @@ from webagent_jax.learn import TrainState
 from webagent_jax.policy import Params
 from webagent_jax.policy.weights import restore_params
 
+_MAX_TO_KEEP = 2  # number of latest checkpoints
 _logger = logging.getLogger(__name__)
 
 LoopState = Mapping[str, Any]
@@ -31,18 +32,15 @@ class Checkpointer:
 
     Args:
         directory: folder of the checkpoints; created if missing.
-        max_to_keep: number of latest checkpoints to keep.
         read_only: read the checkpoints of a run that may be active; change no files.
     """
 
-    def __init__(
-        self, directory: str | Path, max_to_keep: int = 2, *, read_only: bool = False
-    ) -> None:
+    def __init__(self, directory: str | Path, *, read_only: bool = False) -> None:
         options = (
             ocp.CheckpointManagerOptions(read_only=True)
             if read_only
             else ocp.CheckpointManagerOptions(
-                max_to_keep=max_to_keep,
+                max_to_keep=_MAX_TO_KEEP,
                 # Interrupted saves leave their temporary directories.
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=True,

@@ -160,7 +160,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     # The old and the new params of the engine, and with several processes the copy that each
     # process receives, see `Learner.snapshot`.
     transfer = state + 2 * serving
-    if _num_engines(cfg, hardware) > 1:
+    if num_engines(cfg, hardware) > 1:
         is_cast = cfg.engine.quantization == "none"
         transfer += engine_params * (model.itemsize / 4 if is_cast else 1)
     if cfg.grpo.max_staleness:
@@ -179,7 +179,7 @@ def estimate(cfg: RunConfig, hardware: Hardware, workload: Workload) -> Sizing:
     )
 
 
-def _num_engines(cfg: RunConfig, hardware: Hardware) -> int:
+def num_engines(cfg: RunConfig, hardware: Hardware) -> int:
     """Return the number of engines, one per process."""
     return hardware.engines or hardware.devices // cfg.engine.tensor_parallel_size
 
@@ -242,7 +242,7 @@ def _rollout_seconds(
     cfg: RunConfig, hardware: Hardware, workload: Workload, times: EngineTimes
 ) -> float:
     """Return the seconds of the episodes of an update: prefill, decoding, then browsers."""
-    engines = _num_engines(cfg, hardware)
+    engines = num_engines(cfg, hardware)
     episodes = cfg.grpo.tasks_per_update * cfg.grpo.group_size * workload.episodes_per_trained
     turns = episodes * workload.turns / engines
     engine_seconds = turns * (

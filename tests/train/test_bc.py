@@ -12,6 +12,7 @@ import pytest
 
 from configs import quickstart
 from tests.demos.test_demos import episode
+from tests.recording_progress import RecordingProgress
 from tests.train.checkpoints import assert_equal_checkpoints
 from webagent_jax import config, demos, distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
@@ -65,14 +66,6 @@ class KillingProgress(NullProgress):
         self._num_updates += n
         if self._num_updates == 2:
             raise SimulatedKill
-
-
-class LogProgress(NullProgress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -146,7 +139,7 @@ def test_length_checks_suggest_sufficient_limits(cfg, tmp_path):
     max_turn_tokens, max_prompt_tokens, max_response_tokens = measure_max_tokens(cfg, tmp_path)
     tokenizer = ChatTokenizer(resolve_dir(cfg.policy.path))
 
-    def check(row_tokens: int, progress: LogProgress) -> None:
+    def check(row_tokens: int, progress: RecordingProgress) -> None:
         rollout = dataclasses.replace(cfg.rollout, max_new_tokens=max_response_tokens - 1)
         check_cfg = dataclasses.replace(
             cfg, bc=dataclasses.replace(cfg.bc, row_tokens=row_tokens), rollout=rollout
@@ -154,8 +147,8 @@ def test_length_checks_suggest_sufficient_limits(cfg, tmp_path):
         _check_lengths(check_cfg, demos.read(tmp_path), tokenizer, progress)
 
     with pytest.raises(ConfigError, match=rf"set bc\.row_tokens={max_turn_tokens} to fit all"):
-        check(max_turn_tokens - 1, LogProgress())
-    progress = LogProgress()
+        check(max_turn_tokens - 1, RecordingProgress())
+    progress = RecordingProgress()
     check(max_turn_tokens, progress)
     assert progress.lines == [
         "1 of 2 demonstrations have prompts too long for rollouts: "

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from webagent_jax.train.resume import (
     TaskStreamState,
     episode_file,
     episode_files,
-    make_process_writer,
+    open_process_writer,
 )
 from webagent_jax.types import AgentRequest, Completion, InfraError, Outcome
 
@@ -266,8 +267,13 @@ def test_run_resumes_after_repeated_interruptions(learner, tmp_path, monkeypatch
 
 
 def test_first_process_writes_metrics_to_wandb_project(tmp_path, monkeypatch):
-    monkeypatch.setattr(metric_writers, "make_writer", lambda *args: args)
+    make_writer = Mock()
+    monkeypatch.setattr(metric_writers, "make_writer", make_writer)
     cfg = RunConfig(log=LogConfig(wandb_project="agents"))
-    assert make_process_writer(tmp_path, cfg) == (tmp_path, "agents")
+    with open_process_writer(tmp_path, cfg, 3) as writer:
+        make_writer.assert_called_once_with(tmp_path, "agents")
+        writer.truncate_after.assert_called_once_with(3)
+    writer.close.assert_called_once_with()
     monkeypatch.setattr(distributed, "process_index", lambda: 1)
-    assert isinstance(make_process_writer(tmp_path, cfg), metric_writers.NullWriter)
+    with open_process_writer(tmp_path, cfg, 3) as writer:
+        assert isinstance(writer, metric_writers.NullWriter)

@@ -29,12 +29,15 @@ from webagent_jax.tracking import run_metadata
 class Options:
     """Options of a benchmark."""
 
-    repeats: int  # number of runs per measurement
-    baseline_python: str  # Python interpreter of the baselines; empty: skip them
-    # Checkout of VisualAgentBench or WebArena-Infinity, or folder with llama.cpp; empty: skip it.
-    baseline_checkout: str
-    policy: str  # name or directory of the policy
-    episodes: str  # workdir of a training run whose episodes `speculation` replays
+    repeats: int  # number of runs per measurement; results are medians
+    # Python interpreter of an environment with the baselines; empty: skip them.
+    baseline_python: str = ""
+    # Checkout of VisualAgentBench for `browser`, folder with llama.cpp for `language_model`; empty:
+    # skip this baseline. Checkout of WebArena-Infinity for `infinity`, which needs it.
+    baseline_checkout: str = ""
+    # Name or directory of the policy of `evaluate`, `infinity`, `language_model`, `speculation`.
+    policy: str = "webagent-tiny"
+    episodes: str = ""  # workdir of a training run, for `speculation`, which needs it
 
 
 SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
@@ -60,34 +63,17 @@ SUITES: dict[str, Callable[[Options], Iterator[dict[str, Any]]]] = {
 }
 
 
-def run(
-    suite: str,
-    repeats: int,
-    baseline_python: str,
-    show: Callable[[str], None],
-    *,
-    baseline_checkout: str = "",
-    policy: str = "webagent-tiny",
-    episodes: str = "",
-) -> dict[str, Any]:
+def run(suite: str, options: Options, show: Callable[[str], None]) -> dict[str, Any]:
     """Run one of `SUITES` and return its results as JSON values.
 
     Args:
         suite: name of the benchmark.
-        repeats: number of runs per measurement; results are medians.
-        baseline_python: Python interpreter of an environment with the baselines; empty skips them.
+        options: options of the benchmark.
         show: receives each result as text.
-        baseline_checkout: checkout of VisualAgentBench for `browser`, folder with llama.cpp for
-            `language_model`; empty skips this baseline. Checkout of WebArena-Infinity for
-            `infinity`, which needs it.
-        policy: name or directory of the policy of `evaluate`, `infinity`, `language_model` and
-            `speculation`.
-        episodes: workdir of a training run, for `speculation`, which needs it.
     """
     device = jax.devices()[0]
     first_rate = timing.matmul_rate() / 1e9
     results = []
-    options = Options(repeats, baseline_python, baseline_checkout, policy, episodes)
     for result in SUITES[suite](options):
         results.append(result)
         show("\n".join(_lines(result)))

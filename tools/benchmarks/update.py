@@ -8,7 +8,7 @@ plain rows, alternately.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -114,10 +114,23 @@ def _measure(rows: ForestRows, microbatch: int, repeats: int) -> _Result:
     if count % microbatch:  # pad with empty rows to full microbatches
         padding = jax.tree.map(lambda x: np.zeros_like(x[: -count % microbatch]), rows)
         rows = _concatenate([rows, replace(padding, subtree_ends=padding.subtree_ends + 1)])
-    params = policy.init(MODEL, jax.random.key(0))
-    state = learn.init_state(params, _OPTIMIZER)
+    update, program = _make_update(MODEL, rows, microbatch)
+    return _Result(
+        rows=num_rows,
+        tokens=num_rows * rows.tokens.shape[1],
+        flops=_count_flops(rows),
+        seconds=timing.seconds(update, repeats),
+        bytes=timing.program_bytes(program.compile()),
+    )
 
-    train_step = learn.make_train_step(learn.GRPOLoss.from_config(MODEL, _GRPO), _OPTIMIZER)
+
+def _make_update(
+    model: ModelConfig, rows: ForestRows, microbatch: int
+) -> tuple[Callable[[], Any], jax.stages.Lowered]:
+    """Return a function that runs an M-GRPO step with a reference policy, and its program."""
+    params = policy.init(model, jax.random.key(0))
+    state = learn.init_state(params, _OPTIMIZER)
+    train_step = learn.make_train_step(learn.GRPOLoss.from_config(model, _GRPO), _OPTIMIZER)
     frozen = learn.FrozenParams(reference=params)
     parts = learn.split_microbatches(rows, microbatch)
 
@@ -126,14 +139,7 @@ def _measure(rows: ForestRows, microbatch: int, repeats: int) -> _Result:
         state, _ = train_step(state, frozen, parts)
         return state
 
-    program = train_step.lower(state, frozen, parts)
-    return _Result(
-        rows=num_rows,
-        tokens=num_rows * rows.tokens.shape[1],
-        flops=_count_flops(rows),
-        seconds=timing.seconds(update, repeats),
-        bytes=timing.program_bytes(program.compile()),
-    )
+    return update, train_step.lower(state, frozen, parts)
 
 
 def _count_flops(rows: ForestRows) -> float:
@@ -199,19 +205,7 @@ def _compare_with_tunix(baseline_python: str, repeats: int) -> dict[str, Any]:
             for a in rng.choice([-1.0, 1.0], _BASELINE_ROWS)
         ]
     )
-    params = policy.init(baseline.MODEL, jax.random.key(0))
-    state = learn.init_state(params, _OPTIMIZER)
-
-    loss_fn = learn.GRPOLoss.from_config(baseline.MODEL, _GRPO)
-    train_step = learn.make_train_step(loss_fn, _OPTIMIZER)
-    frozen = learn.FrozenParams(reference=params)
-    parts = learn.split_microbatches(rows, _BASELINE_ROWS)
-
-    def update() -> Any:
-        nonlocal state
-        state, _ = train_step(state, frozen, parts)
-        return state
-
+    update, _ = _make_update(baseline.MODEL, rows, _BASELINE_ROWS)
     first_seconds = timing.seconds(update, repeats)
     tunix = baseline.run_script(
         baseline_python,

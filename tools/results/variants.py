@@ -11,7 +11,7 @@ Variants = tuple[dict[str, dict[str, Json]], dict[str, list[list[Json]]]]
 """Evaluation by variant and seed; metrics of each run by variant."""
 
 
-def load_variants(baseline: str, folder: str, default: str = "default") -> Variants:
+def load_variants(baseline: str, folder: str, default: str) -> Variants:
     """Return the evaluations and metrics of a quickstart and of other options of M-GRPO.
 
     Each folder in `folder` is a variant with one run per seed.

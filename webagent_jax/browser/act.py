@@ -155,10 +155,6 @@ async def _wait(page: Page, action: Action) -> ErrorMessage:
     return None
 
 
-async def _exit(page: Page, action: Action) -> ErrorMessage:
-    return None
-
-
 def _refusal(result: dict[str, Any]) -> ErrorMessage:
     return result.get("error")
 
@@ -175,5 +171,4 @@ _HANDLERS: dict[ActionKind, Callable[[Page, Action], Awaitable[ErrorMessage]]] =
     ActionKind.PRESS: _press,
     ActionKind.SELECT: _select,
     ActionKind.WAIT: _wait,
-    ActionKind.EXIT: _exit,
 }

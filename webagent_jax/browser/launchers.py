@@ -56,7 +56,7 @@ class LocalLauncher:
         headless: whether Chromium runs without a window.
     """
 
-    def __init__(self, executable: str, *, sandbox: bool, headless: bool = True) -> None:
+    def __init__(self, executable: str, *, sandbox: bool, headless: bool) -> None:
         self._executable = executable
         self._sandbox = sandbox
         self._headless = headless

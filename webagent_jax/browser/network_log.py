@@ -68,15 +68,15 @@ class NetworkLog:
     def __post_init__(self) -> None:
         self.context.on("request", self._on_request)
         self.context.on("response", self._on_response)
-        self.context.on("requestfinished", self._on_finished)
-        self.context.on("requestfailed", self._on_failed)
+        self.context.on("requestfinished", self._on_end)
+        self.context.on("requestfailed", self._on_end)
 
     def stop(self) -> None:
         """Stop listening; the context remains usable."""
         self.context.remove_listener("request", self._on_request)
         self.context.remove_listener("response", self._on_response)
-        self.context.remove_listener("requestfinished", self._on_finished)
-        self.context.remove_listener("requestfailed", self._on_failed)
+        self.context.remove_listener("requestfinished", self._on_end)
+        self.context.remove_listener("requestfailed", self._on_end)
 
     async def entries(self, timeout: float) -> list[Json]:
         """Return the HAR entries so far.
@@ -107,12 +107,9 @@ class NetworkLog:
         if item := self._requests.get(response.request):
             item.response = response
 
-    def _on_finished(self, request: Request) -> None:
+    def _on_end(self, request: Request) -> None:
         if item := self._requests.get(request):
             item.reader = asyncio.ensure_future(self._read(item, time.monotonic()))
-
-    def _on_failed(self, request: Request) -> None:
-        self._on_finished(request)
 
     async def _read(self, item: _LoggedRequest, end_time: float) -> Json | None:
         """Return the complete entry of a request that has ended; None if its page closed first."""

@@ -7,10 +7,11 @@ message.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 
-from webagent_jax import heap
+from webagent_jax import huge_pages
 from webagent_jax.cli import errors
 
 # Module webagent_jax/commands/NAME.py, with underscores for spaces and hyphens.
@@ -48,8 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     Args:
         argv: subcommand and its options; None for those of the process, which then restarts with
-            huge pages (`heap`).
+            huge pages (`huge_pages`).
     """
+    # Python sets streams that the caller has closed to None.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     args = list(sys.argv[1:] if argv is None else argv)
     with errors.exit_on_user_error(show_traceback="--traceback" in args):
         errors.check_python()
@@ -60,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         needs_help = bool(_HELP_FLAGS & set(options))
         # A caller that passes `argv` has its own program, which a restart would repeat.
         if argv is None and not needs_help:
-            heap.restart_with_huge_pages()
+            huge_pages.restart_with_huge_pages()
         from webagent_jax.cli import run
 
         if needs_help:

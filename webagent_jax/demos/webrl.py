@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ _HUMAN_ROLES, _MODEL_ROLES = ("human", "user"), ("gpt", "assistant")
 @dataclass
 class _Conversation:
     intent: str
-    pages: list[str | None] = field(default_factory=list)  # None for a placeholder
-    responses: list[str] = field(default_factory=list)
+    pages: list[str | None]  # None for a placeholder
+    responses: list[str]
 
     def continues(self, earlier: _Conversation) -> bool:
         """Return whether `earlier` is a prefix: equal responses, and pages equal where present."""

@@ -214,9 +214,7 @@ class Engine:
         self._shared_prefix: kv.SharedPrefix = ()  # computed with `_params` at the first use
         # Latest tokens of completed responses, for draft tokens.
         self._recent = np.full(shapes.recent_tokens, -1, np.int32)
-        self._unread_dispatches: deque[_Dispatch] = (
-            deque()
-        )  # dispatches whose results are not read yet
+        self._unread_dispatches: deque[_Dispatch] = deque()
         self._next_sweep = 0.0  # time.monotonic() of the next search for canceled queue items
         # `_condition` guards all attributes below.
         self._condition = threading.Condition()

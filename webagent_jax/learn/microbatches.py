@@ -76,7 +76,7 @@ def _check_rows(rows: ForestRows) -> None:
         ("prox_logp", per_target, np.float32),
     ):
         array = getattr(rows, name)
-        if array is not None and (np.shape(array) != shape or array.dtype != dtype):
+        if np.shape(array) != shape or array.dtype != dtype:
             raise ValueError(
                 f"ForestRows.{name} must be {np.dtype(dtype)} {list(shape)}, not {array.dtype} "
                 f"{list(np.shape(array))}"

@@ -26,7 +26,6 @@ _EMBED_STD = 0.3  # standard deviation of embeddings; large enough to separate w
 _POSITION_BIAS = 10.0  # factor a of the biases of the previous-token heads
 _CONTENT_SCALE = 0.1  # factor of the query and key kernels of the previous-token heads
 _MATCH_GAIN = 6.0  # factor of the query kernels of the induction heads
-_PREVIOUS_TOKEN_SCALE = 1.0  # factor of the previous-token outputs; 1 keeps the token as large
 _COPY_GAIN = 3.0  # factor of the induction head outputs
 _MAX_CONTENT_FREQUENCY = 0.01  # radians per token; slower RoPE dimensions compare contents
 
@@ -144,7 +143,7 @@ def init_with_induction_heads(config: ModelConfig, key: jax.Array) -> policy.Par
         layers["v"]["kernel"][1, :, kv_head] = values
         layers["k"]["kernel"][1, :, kv_head] = slots[kv_head] * slow
     for head in range(config.num_heads):
-        layers["o"]["kernel"][0, head] = _PREVIOUS_TOKEN_SCALE * slots[head].T
+        layers["o"]["kernel"][0, head] = slots[head].T
     # Query heads 0 and 1 share key-value head 0, heads 2 and 3 share head 1.
     layers["q"]["kernel"][1, :, 0] = _MATCH_GAIN * values * slow
     layers["q"]["kernel"][1, :, 2] = _MATCH_GAIN * slots[0] * slow

@@ -57,7 +57,7 @@ class Points:
     rates: Sequence[float]  # success rate at each limit
     lows: Sequence[float]  # lower ends of the 95 % intervals
     highs: Sequence[float]  # upper ends of the 95 % intervals
-    series: int = 0  # index of color and dashes
+    series: int  # index of color and dashes
 
 
 def style(series: int) -> tuple[str, Any]:

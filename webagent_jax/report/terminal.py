@@ -76,8 +76,7 @@ def _success(stages: Sequence[Evaluation]) -> Table:
         table.add_row(site, *(f"{100 * rate.rate:.0f}" if rate else "" for rate in rates))
     table.add_section()
     table.add_row("all", *(tables.percent(stage.rate) for stage in stages), style="bold")
-    intervals = ((100 * low, 100 * high) for low, high in (stage.ci95 for stage in stages))
-    table.add_row("95 % interval", *(f"{low:.1f} to {high:.1f}" for low, high in intervals))
+    table.add_row("95 % interval", *(tables.interval(stage.ci95) for stage in stages))
     table.add_row("episodes", *(f"{stage.n:,}" for stage in stages))
     return table
 

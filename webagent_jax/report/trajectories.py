@@ -56,9 +56,8 @@ def detail(episode: types.Episode, decoder: TokenDecoder) -> Json:
     `prompt` of a turn is the number of characters it shares with the start of the previous prompt,
     and the rest. Complete prompts of a long episode would consist mostly of repetitions.
     """
-    images = [turn.screenshot for turn in episode.turns] + [episode.final_screenshot]
     # All screenshots of an episode have the same crop.
-    crop = screenshots.content_area([image for image in images if image])
+    crop = screenshots.content_area(screenshot_bytes(episode))
     turns = []
     previous = ""
     for turn, next_observation in _with_next(episode):

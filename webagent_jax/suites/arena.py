@@ -117,7 +117,7 @@ class ArenaSuite:
 
 
 def load_tasks(
-    names: Sequence[str] = (), config: ArenaConfig = _DEFAULTS
+    names: Sequence[str], config: ArenaConfig
 ) -> Mapping[Split, Mapping[str, GeneratedTask]]:
     """Return the tasks of each split by name, without a server.
 

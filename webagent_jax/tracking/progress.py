@@ -322,9 +322,9 @@ class TerminalProgress:
     a deadlock, no method calls the bar while it holds `_lock`.
     """
 
-    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._lock = threading.Lock()
-        self._stats = RunStats(clock)
+        self._stats = RunStats()
         self._console = Console(file=stream, highlight=False, markup=False)
         self._bar = RichBar(
             SpinnerColumn(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.train import metrics
 from webagent_jax.train.decisions import DecisionAccuracy, Json
 from webagent_jax.train.learner import Learner
-from webagent_jax.train.resume import init_shared_workdir, make_process_writer
+from webagent_jax.train.resume import init_shared_workdir, open_process_writer
 from webagent_jax.train.validation import BestPolicy, Validation
 from webagent_jax.types import Episode, Task
 
@@ -81,9 +81,7 @@ def train_bc(cfg: RunConfig, workdir: Path, progress: Progress | None = None) ->
         demos_checksum = _check_demos(workdir, loop_state)
         done = loop_state.get("update", 0)
         best = BestPolicy(workdir / "best", loop_state.get("best"))
-        writer = stack.enter_context(closing(make_process_writer(workdir, cfg)))
-        # A resumed run repeats the updates after its checkpoint, and writes their records again.
-        writer.truncate_after(done)
+        writer = stack.enter_context(open_process_writer(workdir, cfg, done))
         step_writer = metrics.StepWriter(writer)
         log = _DecisionLog(workdir, done)
         _log_devices(cfg, learner, progress)

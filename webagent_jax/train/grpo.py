@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from webagent_jax.rollout.runtime import RolloutRuntime, long_prompt_note
 from webagent_jax.suites import webarena
 from webagent_jax.suites.webarena import replicas
 from webagent_jax.tracking.episode_log import EpisodeJournal
-from webagent_jax.tracking.metric_writers import MetricsWriter
 from webagent_jax.tracking.progress import NullProgress, Progress
 from webagent_jax.train import metrics
 from webagent_jax.train.batches import Batch, collect_batch, group_jobs, split_minibatches
@@ -33,7 +32,7 @@ from webagent_jax.train.resume import (
     episode_file,
     episode_files,
     init_shared_workdir,
-    make_process_writer,
+    open_process_writer,
 )
 from webagent_jax.train.success_replay import SuccessReplay
 from webagent_jax.train.task_sampling import TaskSampler
@@ -88,7 +87,7 @@ def train_grpo(cfg: RunConfig, workdir: Path, progress: Progress | None = None) 
         task_sampler = TaskSampler(cfg, runtime.suite, loop_state.get("tasks", {}))
         replay = SuccessReplay(cfg, workdir / "episodes", loop_state.get("successes", {}))
         # After the task sampler: a run with options that it rejects has no records.
-        writer = stack.enter_context(_open_writer(workdir, cfg, stream))
+        writer = stack.enter_context(open_process_writer(workdir, cfg, stream.update))
         timer = metrics.UpdateTimer(runtime)
         # Entered last, so closed first: running episodes need browsers and engine until they end.
         scheduler = stack.enter_context(
@@ -298,17 +297,6 @@ def _train_on_batch(
 def _engine_mode(cfg: RunConfig, runtime: RolloutRuntime) -> AbstractContextManager[None]:
     """Return a context in which the engine sleeps, or keeps sampling with `max_staleness`."""
     return runtime.engine_asleep() if cfg.grpo.max_staleness == 0 else nullcontext()
-
-
-@contextmanager
-def _open_writer(workdir: Path, cfg: RunConfig, stream: TaskStreamState) -> Iterator[MetricsWriter]:
-    """Return a context with the metrics writer of this process.
-
-    A resumed run repeats the updates after its checkpoint, so it writes their records again.
-    """
-    with closing(make_process_writer(workdir, cfg)) as writer:
-        writer.truncate_after(stream.update)
-        yield writer
 
 
 def _check_first_prompts(

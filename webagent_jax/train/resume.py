@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,20 @@ def init_shared_workdir(workdir: Path, cfg: RunConfig, command: Command) -> None
             ) from error
 
 
-def make_process_writer(workdir: Path, cfg: RunConfig) -> MetricsWriter:
-    """Return the metrics writer; processes other than the first get one that writes nothing."""
+@contextmanager
+def open_process_writer(workdir: Path, cfg: RunConfig, done: int) -> Iterator[MetricsWriter]:
+    """Return a context with the metrics writer; that of processes after the first writes nothing.
+
+    A resumed run repeats the updates after its checkpoint, and writes their records again.
+
+    Args:
+        workdir: workdir of the run.
+        cfg: config of the run.
+        done: number of completed updates; later records are removed.
+    """
     if distributed.process_index() > 0:
-        return metric_writers.NullWriter()
-    return metric_writers.make_writer(workdir, cfg.log.wandb_project)
+        yield metric_writers.NullWriter()
+        return
+    with closing(metric_writers.make_writer(workdir, cfg.log.wandb_project)) as writer:
+        writer.truncate_after(done)
+        yield writer

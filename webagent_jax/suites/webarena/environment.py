@@ -40,7 +40,7 @@ class Scoring:
     rules: MatchingRules
     judge: Judge | None
     shop_admin: Account  # account with access to the shop's REST API
-    verified_python: str = ""  # interpreter with webarena-verified; used for its tasks only
+    verified_python: str  # interpreter with webarena-verified; empty if no task needs it
 
     def shop_json(self, shop: str, path: str) -> Any:
         """Return the response of a shop's REST API to a GET, with a new token.

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from webagent_jax.config import ConfigError, WebArenaConfig
@@ -48,9 +48,8 @@ class ReplicaLease:
 
     replicas: Mapping[str, Replica]  # replicas by site
     modified_sites: frozenset[str]  # sites that the episode may modify
-    exclusive_sites: set[str] = field(default_factory=set)  # sites with exclusive access
-    # Groups to reset before the episode, with exclusive access.
-    reset_groups: set[_ResetGroup] = field(default_factory=set)
+    exclusive_sites: set[str]  # sites with exclusive access
+    reset_groups: set[_ResetGroup]  # groups to reset before the episode, with exclusive access
     has_fault: bool = False  # whether the episode observed a fault of the sites
 
     @property

@@ -18,10 +18,8 @@ from webagent_jax.types import InfraError
 FIRST_PAGE_TIMEOUT = 180.0  # seconds; Magento takes minutes after a cache flush
 _PROBE_PAUSE = 2.0  # seconds between two probes of a starting site
 _MAX_CONCURRENT_PROBES = 8
-_ACCEPTED, _IN_PROGRESS = (
-    202,
-    418,
-)  # HTTP statuses of a reset server that responds before the reset is done
+# HTTP statuses of a reset server that responds before the reset is done.
+_ACCEPTED, _IN_PROGRESS = 202, 418
 _READY_STATUS = "Ready for duty!"  # status text of a reset server after a reset
 _HELP = "see third_party/webarena/README.md"
 

@@ -258,7 +258,7 @@ def make_judge(config: JudgeConfig, environ: Mapping[str, str]) -> EndpointJudge
             f"the variable of suite.webarena.judge.api_key_env={config.api_key_env!r} is not set: "
             "export the judge's key in it, or leave the option empty if it needs no key"
         )
-    key = environ.get(config.api_key_env, "") if config.api_key_env else ""
+    key = environ.get(config.api_key_env, "")
     cache = Path(config.cache_dir) if config.cache_dir else None
     return EndpointJudge(
         config.url, config.model, api_key=key.strip(), cache=cache, json_schema=config.json_schema

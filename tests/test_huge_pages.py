@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from webagent_jax import heap
+from webagent_jax import huge_pages
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PAGE_FAULT_SCRIPT = """
 import os, resource, sys
-from webagent_jax import heap
+from webagent_jax import huge_pages
 
-heap.restart_with_huge_pages()
+huge_pages.restart_with_huge_pages()
 import numpy as np
 
 start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -28,7 +28,7 @@ print(os.environ.get("GLIBC_TUNABLES", ""), *sys.argv[1:])
 
 
 def run(*args: str, **variables: str) -> list[str]:
-    base_env = {k: v for k, v in os.environ.items() if k not in heap._USER_SETTINGS}
+    base_env = {k: v for k, v in os.environ.items() if k not in huge_pages._USER_SETTINGS}
     result = subprocess.run(
         [sys.executable, "-c", PAGE_FAULT_SCRIPT, *args],
         env=base_env | {"NUMPY_MADVISE_HUGEPAGE": "0"} | variables,
