@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -103,20 +104,19 @@ def port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [
+        # Tests that a shell runs in the background ignore SIGINT, and so would this process.
+        *("env", "--default-signal=INT"),
         *(sys.executable, "launch/serve_env.py", "--config=configs/arena.py", "--split=test"),
         *(f"--port={port}", f"--config.rollout.max_concurrent_episodes={MAX_SESSIONS}"),
         *("--config.rollout.max_turns=25", "--config.browser.call_timeout=60"),
     ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
-            for _ in range(1200):
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                except OSError:
-                    assert server.poll() is None
-                    time.sleep(0.1)
+            assert any("OpenEnv server of arena" in line for line in server.stdout)
             yield port
+            server.send_signal(signal.SIGINT)
+            # The documented way to stop the server is not an error.
+            assert server.wait(timeout=200) == 0
         finally:
             server.terminate()
 

@@ -271,7 +271,15 @@ def test_launcher_rebuilds_report(tmp_path: Path, capsys: pytest.CaptureFixture[
     ):
         main(["report.py"])
     assert not list(tmp_path.iterdir())
-    atomic_files.write_json(tmp_path / "config.json", {})
+    # The config.json of a policy has another form.
+    atomic_files.write_json(tmp_path / "config.json", {"hidden_size": 96})
+    with (
+        flagsaver.flagsaver(workdir=str(tmp_path)),
+        pytest.raises(ConfigError, match="is not a run"),
+    ):
+        main(["report.py"])
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    atomic_files.write_json(tmp_path / "config.json", {"config": {}, "commit": ""})
     with flagsaver.flagsaver(workdir=str(tmp_path)):
         main(["report.py"])
         output = capsys.readouterr().out

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.report.browsing import PHONE, launch_chromium, open_report, wait_for_turns
+from tests.report.browsing import DESKTOP, PHONE, launch_chromium, open_report, wait_for_turns
 from tests.report.conftest import INJECTION, make_episode, make_training_episodes
 from webagent_jax import types
 from webagent_jax.config import RunConfig
@@ -413,6 +413,23 @@ def test_missing_chunk_file_is_named(browser: Browser, report: Path, tmp_path: P
     page.close()
 
 
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_names_of_stages_fit_one_line(browser: Browser, report: Path, size: ViewportSize) -> None:
+    with open_report(browser, report, "", size) as page:
+        names = page.locator(".path .stage, thead th.number").filter(has_text="M-GRPO")
+        assert names.count() > 1
+        num_lines = """(element) => {
+          const range = document.createRange();
+          const text = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+          while (text.nextNode()) {
+            const node = text.currentNode;
+            if (node.data.includes("M-GRPO")) range.selectNode(node);
+          }
+          return range.getClientRects().length;
+        }"""
+        assert [name.evaluate(num_lines) for name in names.all()] == [1] * names.count()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_sufficient_contrast(
     browser: Browser, report: Path, scheme: Literal["light", "dark"]
@@ -420,6 +437,16 @@ def test_text_has_sufficient_contrast(
     """WCAG AA: contrast of at least 4.5 to 1 for all visible text."""
     with open_report(browser, report, "#episode=update-1/0&with=update-1/1&turn=2") as page:
         page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(CONTRAST_SCRIPT) == []
+        show(page, "episode=grpo/0&turn=1")
+        # The policy of the fixture has no tokenizer, so its tokens have no texts.
+        page.locator("#episode .probabilities").first.evaluate("""(element) => {
+          for (const shade of [0, 1, 2, 3, 4]) {
+            const token = `<span class="t p${shade}">a<small>end</small></span>`;
+            element.innerHTML += `<p class="tokens">${token}</p>`;
+          }
+        }""")
+        expect(page.locator(".t.p4 small").first).to_be_visible()
         assert page.evaluate(CONTRAST_SCRIPT) == []
         show(page, "log=training")
         assert page.evaluate(CONTRAST_SCRIPT) == []

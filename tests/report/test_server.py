@@ -368,13 +368,15 @@ def test_open_list_shows_new_updates_and_runs(tab: Page, tmp_path: Path) -> None
         tab.goto(site.url)
         expect(tab.locator(".runs li").first).to_contain_text("M-GRPO update 3")
         tab.get_by_label("Compare b").check()
+        tab.get_by_label("Compare b").focus()
         expect(tab.locator("#compare")).to_be_disabled()
         metric_writers.JsonlWriter(workdir / "metrics.jsonl").write(4, {"reward": 0.5})
         write_curve(tmp_path / "c", {"seed": 2}, 0.1)
         expect(tab.locator(".runs li")).to_have_count(3)
         expect(tab.locator(".runs")).to_contain_text("M-GRPO update 4")
-        # The selection remains, and leads to the comparison.
+        # The selection and the focus remain, and lead to the comparison.
         expect(tab.get_by_label("Compare b")).to_be_checked()
+        expect(tab.get_by_label("Compare b")).to_be_focused()
         tab.get_by_label("Compare c").check()
         tab.get_by_role("button", name="Compare 2 runs").click()
         expect(tab.locator("h1")).to_have_text("2 runs")

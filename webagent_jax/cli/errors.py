@@ -128,6 +128,8 @@ def _describe_package_error(error: BaseException) -> tuple[str, int] | None:
         return _describe_flag_error(error), MISTAKE
     if isinstance(error, ConfigError):
         return str(error), MISTAKE
+    if isinstance(error, AttributeError) and error.name == "get_config":
+        return "the config file defines no get_config(): name the file that does", MISTAKE
     if isinstance(error, PreemptedError):
         return str(error), PREEMPTED
     if isinstance(error, RunStoppedError | InfraError):
@@ -149,6 +151,9 @@ def _describe_flag_error(error: Exception) -> str:
         if isinstance(cause, ConfigError):
             return str(cause)
     message = str(error)
+    # Before the check for several lines: each missing flag has a line.
+    if missing := _describe_missing_flags(message):
+        return missing
     if "\n" in message:
         if str(causes[-1]).startswith("get_config() takes 0 positional arguments"):
             return (
@@ -156,11 +161,18 @@ def _describe_flag_error(error: Exception) -> str:
                 "define get_config(variant)"
             )
         return f"the config file fails: {type(causes[-1]).__name__}: {causes[-1]}"
-    if match := re.search(r"Flag --(\S+) must have a value", message):
-        return f"--{match[1]} is missing; --help describes it"
     if match := re.match(r"flag --config\.(\S+?)=", message):
         return f"{message.removeprefix('flag ')}; `webagent options {match[1]}` describes it"
     return message
+
+
+def _describe_missing_flags(message: str) -> str:
+    """Return the message for absl's message of missing flags; empty for another one."""
+    alternatives = re.findall(r"Exactly one of \((.+?)\) must have a value", message)
+    parts = [f"set exactly one of --{names.replace(', ', ', --')}" for names in alternatives]
+    if missing := re.findall(r"Flag (--\S+) must have a value", message):
+        parts.append(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    return "; ".join([*parts, "--help describes the options"]) if parts else ""
 
 
 def _describe_os_error(error: BaseException) -> tuple[str, int] | None:

@@ -24,6 +24,8 @@ flags.DEFINE_bool("traceback", False, "Print the traceback of an error that the 
 
 _PACKAGE = Path(__file__).parents[1]
 _HELP_WIDTH = 80
+# Journal of their collection, and the collected ones.
+_DEMOS = ("demo_episodes/*.jsonl", "demos/*/*/features.json")
 _REPEAT_SECONDS = 0.1  # delay of a repeated Ctrl-C
 
 
@@ -87,7 +89,10 @@ def _flag_lines(main_module: str) -> Iterator[str]:
 def _interruption() -> str:
     """Return the message of Ctrl-C, with the results saved in the workdir of the run."""
     workdir = flags.FLAGS.workdir if "workdir" in flags.FLAGS else None
-    if workdir is None or not Path(workdir, "config.json").exists():
+    # `webagent collect` writes no config.json.
+    if workdir is None or not any(
+        Path(workdir, name).exists() for name in ("config.json", "demo_episodes", "demos")
+    ):
         return "interrupted"
     checkpoints = [
         max(numbers, key=lambda path: int(path.name))
@@ -97,6 +102,8 @@ def _interruption() -> str:
     saved = [str(path.relative_to(workdir)) for path in checkpoints]
     if any(Path(workdir).rglob("episodes/*.jsonl")):
         saved.append("the finished episodes")
+    if any(any(Path(workdir).rglob(pattern)) for pattern in _DEMOS):
+        saved.append("the finished demonstrations")
     return (
         f"interrupted; {workdir} contains {', '.join(saved) or 'no results yet'}.\n"
         "The same command continues the run."

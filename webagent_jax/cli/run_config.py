@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from webagent_jax import config, config_options
 from webagent_jax.config import ConfigError, RunConfig
@@ -30,9 +30,15 @@ def run_config() -> RunConfig:
     """Return the validated config of --config and its overrides.
 
     Raises:
-        ConfigError: an option is unknown or invalid.
+        ConfigError: an option is unknown or invalid, or the config file returns another type.
     """
-    return config.from_config_dict(_CONFIG.value)
+    values = _CONFIG.value
+    if not isinstance(values, ConfigDict):
+        raise ConfigError(
+            f"get_config() of the config file returns a {type(values).__name__}: return "
+            "webagent_jax.config.to_config_dict(RunConfig(...))"
+        )
+    return config.from_config_dict(values)
 
 
 def load_checked_config() -> RunConfig:

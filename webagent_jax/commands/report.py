@@ -23,12 +23,15 @@ _EXTRA_WORKDIRS = flags.DEFINE_list(
 
 def main(argv: Sequence[str]) -> None:
     """Write the report and print a summary."""
-    from webagent_jax.report import html, run_loader, terminal
+    from webagent_jax.report import html, run_list, run_loader, terminal
 
     path = parse_workdir(argv)
     extra_workdirs = [Path(other) for other in _EXTRA_WORKDIRS.value]
     for workdir in (path, *extra_workdirs):
-        if not run_loader.source_files(workdir):
+        files = run_loader.source_files(workdir)
+        # A policy has a config.json too, and no other of these files.
+        has_results = any(file.name != "config.json" for file in files)
+        if not has_results and not run_list.is_workdir(workdir):
             raise ConfigError(
                 f"{workdir} is not a run: pass the --workdir of a training or evaluation"
             )

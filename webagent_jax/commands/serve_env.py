@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import typing
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from absl import flags
 
@@ -47,6 +47,7 @@ def main(argv: Sequence[str]) -> None:
                     max_sessions=cfg.rollout.max_concurrent_episodes,
                 )
             ) as server,
+            suppress(KeyboardInterrupt),
         ):
             print(
                 f"OpenEnv server of {cfg.suite.label} at ws://{address}/ws (stop with Ctrl-C)",

@@ -88,7 +88,7 @@ def find_workdirs(root: Path) -> list[Path]:
             continue
         visited.add(real_path)
         ignored: set[str] = set()
-        if _is_workdir(Path(name)):
+        if is_workdir(Path(name)):
             workdirs.append(Path(name))
             ignored = _RUN_FOLDERS
         # os.walk descends into the remaining children; links last, so that a run that is also
@@ -135,7 +135,8 @@ def config_differences(runs: Sequence[ListedRun]) -> dict[str, dict[str, str]]:
     }
 
 
-def _is_workdir(folder: Path) -> bool:
+def is_workdir(folder: Path) -> bool:
+    """Return whether a folder is the workdir of a run."""
     if any((folder / name).is_file() for name in _RESULT_FILES):
         return True
     # A run that has just started; the config.json of a policy has another form.

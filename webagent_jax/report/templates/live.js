@@ -41,10 +41,23 @@ function update(page) {
       const same = [...next.querySelectorAll("input")].find(({ value }) => value === box.value);
       if (same) same.checked = true;
     }
+    const focused = part.contains(document.activeElement) && controlKey(document.activeElement);
     part.replaceWith(document.adoptNode(next));
+    // The new part has none of the old elements, so the focus would move to the page.
+    if (focused) controls(next).find((element) => controlKey(element) === focused)?.focus({ preventScroll: true });
   }
   document.title = page.title;
   dispatchEvent(new Event("results"));
+}
+
+function controls(part) {
+  return [...part.querySelectorAll("a[href], button, input, summary, [tabindex]")];
+}
+
+// The address, value or id of a control is the same in the next version of its part.
+function controlKey(element) {
+  const { localName, id, value, parentElement } = element;
+  return [localName, element.getAttribute("href") || value || id || parentElement.id].join(" ");
 }
 
 async function watch() {
