@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import webagent_jax
 from configs import quickstart as quickstart_config
 from webagent_jax import config, distributed
 from webagent_jax.browser import ChromiumMissingError
@@ -67,6 +68,10 @@ def test_help_imports_no_heavy_module(command):
     result = run_python("-c", script)
     assert (result.returncode, result.stderr) == (0, "\n")
     assert result.stdout.startswith("usage: webagent ")
+
+
+def test_version_is_that_of_the_package():
+    assert run_command("--version").stdout == f"webagent {webagent_jax.__version__}\n"
 
 
 def test_help_lists_flags_of_command_and_job():
@@ -350,6 +355,7 @@ def test_wrong_command_line_exits_with_message(args, message):
             "the config file fails: ValueError: no site",
         ),
         ("CONFIG = 1\n", "the config file defines no get_config()"),
+        ("def get_config(:\n", "own.py, line 1: invalid syntax"),
         (
             "from webagent_jax.config import RunConfig as get_config\n",
             "returns a RunConfig: return webagent_jax.config.to_config_dict(RunConfig(...))",

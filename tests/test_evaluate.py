@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import random
@@ -30,7 +31,7 @@ from webagent_jax.endpoint import Usage
 from webagent_jax.report import tables
 from webagent_jax.rollout import Collector, EpisodeConfig
 from webagent_jax.tracking.episode_log import load_episodes
-from webagent_jax.tracking.progress import NullProgress
+from webagent_jax.tracking.progress import LineProgress, NullProgress
 from webagent_jax.types import Completion, InfraError, Observation, ResetResult, StepResult, Task
 
 ROOT = Path(__file__).parents[1]
@@ -342,8 +343,8 @@ class KillingProgress(NullProgress):
         self._episodes = episodes
 
     def advance(self, n=1, **counts) -> None:
-        self._episodes -= 1
-        if self._episodes == 0:
+        self._episodes -= n
+        if self._episodes == 0 and n:
             raise _SimulatedKill
 
 
@@ -360,6 +361,15 @@ def test_result_is_unchanged_after_three_kills(run, tmp_path):
     assert without_timings(resumed_record) == without_timings(full_record)
     keys = [(episode.task.id, episode.attempt) for episode in load_journal(killed_dir)]
     assert len(keys) == len(set(keys)) == 12
+
+
+def test_success_rate_of_progress_includes_earlier_episodes(run, tmp_path):
+    with pytest.raises(_SimulatedKill):
+        run(tmp_path, progress=KillingProgress(5))
+    stream = io.StringIO()
+    with LineProgress(stream) as progress:
+        run(tmp_path, progress=progress)
+    assert "100.0% success" in stream.getvalue()
 
 
 def test_seconds_and_usage_accumulate_across_restarts(run, tmp_path):

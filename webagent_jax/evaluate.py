@@ -79,6 +79,9 @@ def evaluate(
             jobs = _jobs(cfg, runtime, state.wait_timer)
             _check_tasks(cfg, workdir, jobs, state)
             progress.start_phase(name, len(jobs), "episodes", done=len(state.episodes))
+            for episode in state.episodes.values():
+                # The success rate covers the episodes of earlier calls too.
+                progress.advance(0, success=bool(episode.reward))
             _run_jobs(jobs, runtime, state, progress)
         report = _report(cfg, state, [_key(job) for job in jobs])
         atomic_files.write_json(

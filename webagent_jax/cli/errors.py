@@ -101,6 +101,8 @@ def describe(error: BaseException) -> tuple[str, int] | None:
         ), MISTAKE
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("webagent_jax"):
         return _describe_missing_module(error), MISTAKE
+    if isinstance(error, SyntaxError) and not (error.filename or _PACKAGE).startswith(_PACKAGE):
+        return f"{error.filename}, line {error.lineno}: {error.msg}", MISTAKE
     return _describe_package_error(error) or _describe_os_error(error)
 
 

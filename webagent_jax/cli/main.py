@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import webagent_jax
 from webagent_jax import huge_pages
 from webagent_jax.cli import errors
 
@@ -57,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = list(sys.argv[1:] if argv is None else argv)
     with errors.exit_on_user_error(show_traceback="--traceback" in args):
         errors.check_python()
+        if args == ["--version"]:
+            _write(f"webagent {webagent_jax.__version__}\n")
+            return
         command, options = _split(args)
         if command is None:
             _write(_overview(args))
