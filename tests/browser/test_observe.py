@@ -422,6 +422,21 @@ def test_element_outside_scrolled_box_stays_hidden(show: Show) -> None:
 
 
 @pytest.mark.browser
+def test_fixed_element_outside_viewport_is_hidden(show: Show) -> None:
+    # The page scrolls to the right too, but a fixed element does not come into view.
+    session = show(
+        """<style>div { position:fixed; width:200px; height:50px }</style>
+        <p style="width:3000px">x</p>
+        <div style="left:100%">closed cart <button>Pay</button></div>
+        <div style="top:100%">closed toast</div>
+        <div style="right:-150px">open at the edge</div>
+        <section style="transform:scale(1); width:2000px">
+        <div style="left:1500px">moves with the section</div></section>"""
+    )
+    assert session.observe().text == "x\nopen at the edge\nmoves with the section"
+
+
+@pytest.mark.browser
 def test_long_page_is_truncated_at_element(show: Show) -> None:
     session = show("<div id=d></div>")
     session.evaluate(

@@ -203,7 +203,16 @@ function isHidden(element, style, rect) {
   // Mouse-only controls, such as the arrows of a spinner, are hidden from screen readers.
   const isControl = nativeKind(element) || ROLES[element.getAttribute("role")];
   if (element.getAttribute("aria-hidden") === "true" && !isControl) return true;
-  return isOutOfReach(element, rect);
+  return isOutsideViewport(element, style, rect) || isOutOfReach(element, rect);
+}
+
+/** Returns whether the element is fixed to the right of the viewport or below it. */
+function isOutsideViewport(element, style, rect) {
+  if (style.position !== "fixed" || !hasArea(rect) || !("offsetParent" in element)) return false;
+  // A transformed box around the element, which can scroll into view, is its offsetParent.
+  if (offsetParentOf.call(element)) return false;
+  const { clientWidth, clientHeight } = element.ownerDocument.documentElement;
+  return rect.left >= clientWidth || rect.top >= clientHeight;
 }
 
 /** Returns whether the box of the element has no area and cuts off its content. */
