@@ -113,7 +113,10 @@ _TINY_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, 24 updates",
     "grpo_60": "M-GRPO, 60 updates",
+    "bc_seed1": "BC, seed 1",
+    "grpo_seed1": "M-GRPO, 24 updates, seed 1",
 }
+_TINY_STARTS = {"bc_seed1": None, "grpo_seed1": "bc_seed1"}
 
 _FOUR_TASKS_TITLES = {
     "bc": "BC",
@@ -152,7 +155,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "miniwob_third_epoch": miniwob_third_epoch,
     "miniwob_thoughts": miniwob_thoughts,
     "miniwob_thoughts_tasks": miniwob_thoughts_tasks,
-    "miniwob_tiny": partial(runs_from, "miniwob_tiny", _TINY_TITLES),
+    "miniwob_tiny": partial(runs_from, "miniwob_tiny", _TINY_TITLES, _TINY_STARTS),
     "miniwob_tiny_tasks": partial(task_rates, "miniwob_tiny", "bc", "grpo"),
     "miniwob_four": partial(runs_from, "miniwob_four", _FOUR_TASKS_TITLES),
     "miniwob_four_updates": partial(updates_of, "miniwob_four/grpo"),

@@ -38,7 +38,8 @@ def main_results() -> dict[str, Evals]:
             "sampled": options_unseen
         },
         "webagent-tiny, 50 MiniWoB++ tasks without selection": _evals(
-            ["miniwob_tiny/bc"], ["miniwob_tiny/grpo"]
+            ["miniwob_tiny/bc", "miniwob_tiny/bc_seed1"],
+            ["miniwob_tiny/grpo", "miniwob_tiny/grpo_seed1"],
         ),
         "SmolLM2-135M, six short MiniWoB++ tasks": _evals(
             ["miniwob_short/bc"], ["miniwob_short/grpo"]
@@ -116,7 +117,12 @@ def groups_and_gains() -> str:
     title = "webagent-tiny, 12 MiniWoB++ tasks, mean of three seeds"
     rows = [_groups_and_gain(title, tiny[0], tiny_metrics, _quickstart_evals(), num_tasks=12)]
     for title, baseline, candidate in (
-        ("webagent-tiny, 50 MiniWoB++ tasks", "miniwob_tiny/bc", "miniwob_tiny/grpo"),
+        ("webagent-tiny, 50 MiniWoB++ tasks, seed 0", "miniwob_tiny/bc", "miniwob_tiny/grpo"),
+        (
+            "webagent-tiny, 50 MiniWoB++ tasks, seed 1",
+            "miniwob_tiny/bc_seed1",
+            "miniwob_tiny/grpo_seed1",
+        ),
         ("six short MiniWoB++ tasks", "miniwob_short/bc", "miniwob_short/grpo"),
         (
             "12 MiniWoB++ tasks after two epochs of BC, evaluated on 56",
