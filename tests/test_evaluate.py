@@ -344,7 +344,7 @@ class KillingProgress(NullProgress):
 
     def advance(self, n=1, **counts) -> None:
         self._episodes -= n
-        if self._episodes == 0 and n:
+        if self._episodes == 0:
             raise _SimulatedKill
 
 
