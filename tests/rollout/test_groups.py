@@ -114,7 +114,8 @@ def test_group_episodes_are_ordered_by_attempt(make_scheduler, agents):
 
 
 def test_next_group_returns_first_completed_within_max_update(make_scheduler, agents):
-    agents.gates[0, 1] = threading.Event()
+    # Without its gate, group 2 may complete before group 1: episodes run concurrently.
+    agents.gates |= {(0, 1): threading.Event(), (2, 0): threading.Event()}
     with make_scheduler() as scheduler:
         scheduler.schedule(1, update=0)
         scheduler.schedule(2, update=1)
@@ -123,6 +124,7 @@ def test_next_group_returns_first_completed_within_max_update(make_scheduler, ag
         threading.Timer(0.1, agents.gates[0, 1].set).start()
         assert scheduler.next_group(max_update=0).index == 0
         assert scheduler.pending == {2: 1}
+        agents.gates[2, 0].set()
         assert scheduler.next_group().index == 2
 
 
