@@ -455,6 +455,17 @@ def element_id(page: Observation, name: str) -> str:
     return next(i for i, element in page.elements.items() if element.name == name)
 
 
+def test_wrong_answer_after_server_has_ended_is_a_fault(pool: BrowserPool) -> None:
+    with open_suite(pool) as suite:
+        environment = suite.make_env(first_task(suite, "shop/spent-in-month"))
+        environment.reset()
+        assert environment.compute_reward("a wrong answer") == 0.0
+        os.kill(suite._server._process.pid, signal.SIGKILL)
+        with pytest.raises(InfraError, match="the arena server"):
+            environment.compute_reward("a wrong answer")
+        environment.close()
+
+
 def test_suite_starts_server_again_if_it_was_killed(pool: BrowserPool) -> None:
     with closing(ArenaSuite(pool, ["shop"])) as suite:
         task = suite.tasks("test")[0]

@@ -228,6 +228,51 @@ def test_site_that_has_stopped_is_a_fault(pool, tmp_path):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(
+    "request_data",
+    [
+        "fetch('data.html').catch(() => null)",
+        "{ const xhr = new XMLHttpRequest(); xhr.open('GET', 'data.html'); xhr.send() }",
+    ],
+    ids=["fetch", "xhr"],
+)
+def test_site_that_stops_below_loaded_page_is_a_fault(pool, tmp_path, request_data):
+    (tmp_path / "index.html").write_text(f'<button onclick="{request_data}">Go</button>')
+    (tmp_path / "data.html").write_text("data")  # not cached without a request
+    task = SiteTask("Go.", lambda session, answer: 0)
+    with StaticSite(tmp_path) as site:
+        suite = SiteSuite(pool, SuiteConfig(), site.url, {"go": lambda rng: task})
+        environment = suite.make_env(suite.task("go", "test", 0))
+        (button,) = environment.reset().observation.elements
+        environment.step(Action(ActionKind.CLICK, button))
+        assert environment.compute_reward(None) == 0
+        # The page is not opened again unless a request has failed.
+        environment.session.evaluate("window.isFirstPage = true")
+        assert environment.compute_reward(None) == 0
+        assert environment.session.evaluate("window.isFirstPage")
+    environment.step(Action(ActionKind.CLICK, button))
+    with pytest.raises(InfraError, match=r"did not load: net::ERR_CONNECTION_REFUSED$"):
+        environment.compute_reward(None)
+    environment.close()
+
+
+@pytest.mark.browser
+def test_failed_data_request_to_running_site_is_a_failure(pool, tmp_path):
+    suite = make_suite(pool, tmp_path, reward=lambda session, answer: 0)
+    (tmp_path / "index.html").write_text(
+        "<button onclick=\"fetch('http://other.example/').catch(() => null)\">Go</button>"
+    )
+    environment = suite.make_env(suite.task("go", "test", 0))
+    (button,) = environment.reset().observation.elements
+    environment.step(Action(ActionKind.CLICK, button))
+    environment.session.evaluate("window.isFirstPage = true")
+    assert environment.compute_reward(None) == 0
+    assert not environment.session.evaluate("window.isFirstPage ?? false")
+    environment.close()
+    suite.close()
+
+
+@pytest.mark.browser
 def test_page_that_does_not_load_from_running_site_is_a_failure(pool, tmp_path):
     suite = make_suite(pool, tmp_path, reward=lambda session, answer: 0)
     (tmp_path / "index.html").write_text("<a href=http://other.example/>Go</a>")

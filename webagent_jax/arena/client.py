@@ -60,6 +60,14 @@ class ArenaServerHandle:
             self.close()
             raise
 
+    def check(self) -> None:
+        """Check that the server responds.
+
+        Raises:
+            InfraError: it has ended, or does not respond in time.
+        """
+        self._call("count")
+
     def new(self) -> str:
         """Create a world and return its name."""
         return str(self._call("new"))

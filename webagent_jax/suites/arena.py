@@ -268,7 +268,11 @@ class ArenaEnvironment(BrowserEnvironment):
         Raises:
             InfraError: the browser or a site fails.
         """
-        return score(self._task, answer, BrowserSiteState(self._session, self._addresses))
+        reward = score(self._task, answer, BrowserSiteState(self._session, self._addresses))
+        if not reward:
+            # A wrong answer may be the result of pages that did not load.
+            self._server.check()
+        return reward
 
     def close(self) -> None:
         """Close the browser context and delete the world."""

@@ -12,6 +12,12 @@ from webagent_jax.types import InfraError
 
 # Status of the document after redirects; 0 for one without a status, such as about:blank.
 _STATUS = "() => performance.getEntriesByType('navigation')[0]?.responseStatus ?? 0"
+# Whether the document or a data request of its scripts has no answer, or an error of the server.
+_HAS_FAULT = """() => performance.getEntries().some(
+  (entry) =>
+    ["navigation", "fetch", "xmlhttprequest"].includes(entry.initiatorType) &&
+    (!entry.responseStatus || entry.responseStatus >= 500)
+)"""
 _NETWORK_ERROR = re.compile(r"net::\w+")  # error names of Chromium
 
 ShopJson = Callable[[str, str], Any]
@@ -34,18 +40,21 @@ def open_tabs(session: Session, urls: Sequence[str]) -> None:
 
 
 def check_last_page(session: Session, start_url: str) -> None:
-    """Check that the site still runs if the active tab shows no page, or an error of the server.
+    """Check that the site still runs if the last page or one of its data requests failed.
 
-    Opens the start page in this case. A page that does not load may also be the result of an
-    action, such as a link to another site.
+    Opens the start page in this case. A failed request may also be the result of an action, such as
+    a link to another site.
+
+    Args:
+        session: session whose active tab shows the last page of the episode.
+        start_url: address of the start page.
 
     Raises:
         InfraError: the start page does not open either.
     """
-    if not session.url.startswith(NO_PAGE):
-        status = session.evaluate(_STATUS)
-        if not isinstance(status, int) or status < 500:
-            return
+    # A page may replace `performance`, so any other value than False counts as a fault.
+    if not session.url.startswith(NO_PAGE) and session.evaluate(_HAS_FAULT) is False:
+        return
     _load_page(session.goto, session, start_url, min_error_status=500)
 
 
