@@ -143,6 +143,16 @@ def test_asynchronous_update_keeps_kv_cache():
     }
 
 
+def test_update_of_adapters_has_one_copy_of_base():
+    cfg = dataclasses.replace(SMALL, lora=LoRAConfig(rank=8), grpo=GRPOConfig(kl_beta=0.1))
+    model = dataclasses.replace(compile_check.model_config(SMALL.policy), attention="dense")
+    mesh = sharding.make_mesh(devices=jax.devices()[:1])
+    update, *_ = compile_check._programs(cfg, model, mesh, "gpu")
+    # Base, reference, adapters with two moments, and rows.
+    count = sum(aval.size for aval in jax.tree.leaves(update.lower().in_avals))
+    assert policy.count_params(model) < count < 1.1 * policy.count_params(model)
+
+
 def test_check_rejects_more_devices_than_the_topology_has(monkeypatch):
     monkeypatch.setattr(compile_check, "topology_devices", lambda topology: [object()] * 4)
     message = "--devices=5 is more than the 4 devices of v5e:2x2; choose a larger --topology"
@@ -228,6 +238,20 @@ def test_decode_step_copies_no_pages(model):
     cache_tokens = 1.5 * cfg.engine.slots * cfg.engine.max_model_len
     cache_bytes = cache_tokens * kv_bytes_per_token(compile_check.model_config(cfg.policy))
     assert decode.temporaries < 0.05 * cache_bytes
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_engine_compiles_on_a_part_of_several_vms():
+    # The mesh of v5e:4x4 begins with the ids 0, 1, 4 and 5, those of the first VM.
+    cfg = dataclasses.replace(
+        SMALL,
+        policy=dataclasses.replace(SMALL.policy, path="Qwen2.5-3B"),
+        engine=dataclasses.replace(SMALL.engine, tensor_parallel_size=4),
+    )
+    (decode,) = compile_check.check(cfg, "v5e:4x4", print, names=["decode step"]).programs
+    assert decode.fits
 
 
 @needs_libtpu

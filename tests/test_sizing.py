@@ -27,8 +27,8 @@ def make_config(variant="zero", rank=0, tensor=None, engine_size=1):
 LLAMA = "llama-3.1-8b-zero"
 
 
-# GiB of the update and of inference in docs/sizing.md, from the TPU compiler. With adapters it
-# counts the base twice, as base and as reference; the size of the base is subtracted here.
+# GiB of the update and of inference in docs/sizing.md, from the TPU compiler. The rows with adapters
+# were compiled with the base as a second argument, the reference; its size is subtracted here.
 @pytest.mark.parametrize(
     ("options", "chip", "devices", "update", "rollout"),
     [
@@ -54,23 +54,30 @@ def test_memory_is_close_to_compiled_programs(options, chip, devices, update, ro
 
 
 # GiB of the update and of the decode step of configs/instruct.py:arena in docs/sizing.md, from the
-# GPU compiler.
+# compilers of GPUs and TPUs.
 @pytest.mark.parametrize(
-    ("model", "rank", "devices", "update", "rollout"),
+    ("model", "rank", "chip", "devices", "tensor", "engine_size", "update", "rollout"),
     [
-        ("Qwen2.5-3B", 0, 1, 76.1, 55.1),
-        ("Qwen2.5-3B", 0, 8, 17.8, 14.9),
-        ("Qwen2.5-3B", 32, 1, 20.5, None),
-        ("Llama-3.1-8B", 0, 1, 194.9, 146.7),
-        ("Llama-3.1-8B", 0, 8, 44.7, 42.0),
-        ("Llama-3.1-8B", 32, 1, 49.3, None),
+        ("Qwen2.5-3B", 0, "h100", 1, 1, 1, 76.1, 55.1),
+        ("Qwen2.5-3B", 0, "h100", 8, 1, 1, 17.8, 14.9),
+        ("Qwen2.5-3B", 32, "h100", 1, 1, 1, 20.5, None),
+        ("Llama-3.1-8B", 0, "h100", 1, 1, 1, 194.9, 146.7),
+        ("Llama-3.1-8B", 0, "h100", 8, 1, 1, 44.7, 42.0),
+        ("Llama-3.1-8B", 32, "h100", 1, 1, 1, 49.3, None),
+        ("Qwen2.5-3B", 0, "v5e", 16, 1, 4, 9.3, 7.9),
+        ("Qwen2.5-3B", 0, "v5p", 4, 1, 4, 23.9, 16.5),
+        ("Qwen2.5-3B", 0, "v6e", 8, 1, 8, 13.5, 10.0),
+        ("Llama-3.1-8B", 32, "v5e", 16, 1, 4, 11.8, None),
     ],
 )
-def test_memory_is_close_to_programs_compiled_for_gpus(model, rank, devices, update, rollout):
+def test_memory_is_close_to_programs_of_instruct_recipes(
+    model, rank, chip, devices, tensor, engine_size, update, rollout
+):
     values = instruct.get_config("arena")
     values.policy.path, values.lora.rank = model, rank
+    values.mesh.tensor, values.engine.tensor_parallel_size = tensor, engine_size
     cfg = config.from_config_dict(values)
-    result = sizing.estimate(cfg, Hardware("", "h100", devices, (1,), 0), WORKLOAD)
+    result = sizing.estimate(cfg, Hardware("", chip, devices, (engine_size,), 0), WORKLOAD)
     assert result.update_bytes / 2**30 == pytest.approx(update, rel=0.05)
     if rollout:
         assert result.rollout_bytes / 2**30 == pytest.approx(rollout, rel=0.05)

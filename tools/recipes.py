@@ -39,9 +39,6 @@ HARDWARE = (
     Hardware("v5p-8", "v5p", 4, (4, 2), 1),
     Hardware("v6e-8", "v6e", 8, (8, 4, 2), 1),
 )
-# Recipes whose update does not fit as compiled with the libtpu that webagent_jax[tpu] installs, in
-# spite of their estimate (docs/sizing.md).
-TOO_LARGE_AS_COMPILED = {("Llama-3.1-8B", "v5e-16"), ("Llama-3.1-8B", "v6e-8")}
 # Turns, prompts and responses of the experts' episodes, with longer responses (docs/recipes.md).
 WORKLOADS = {
     "arena": Workload(turns=6.0, prompt_tokens=1_000, response_tokens=120),
@@ -61,10 +58,7 @@ def rows(models: Sequence[str]) -> Iterator[tuple[str, ...]]:
                 cells.append(_cells(hardware, result))
             (arena, miniwob) = cells
             name = model.rpartition("/")[2].removesuffix("-Instruct")
-            hours = (arena[-1], miniwob[-1])
-            if (name, hardware.name) in TOO_LARGE_AS_COMPILED:
-                hours = ("does not fit as compiled",) * 2
-            yield (name, hardware.name, *arena[:-1], *hours)
+            yield (name, hardware.name, *arena, miniwob[-1])
 
 
 def _cells(hardware: Hardware, result: sizing.Sizing) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def compare_adapters(params):
     def train(mesh, put):
         state = learn.init_state(put(adapters), OPTIMIZER)
         base = lora.FrozenBase(put(params), 0.5)
-        return run_grpo_step(state, base.params, mesh, base)
+        return run_grpo_step(state, lora.NO_ADAPTERS, mesh, base)
 
     expected, expected_metrics = train(None, lambda tree: tree)
     mesh = sharding.make_mesh(2, 2, 2)

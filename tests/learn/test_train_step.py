@@ -306,7 +306,7 @@ def test_lora_step_trains_only_adapters(params, adapters):
     losses = []
     for _ in range(4):
         # The reference policy has no adapters.
-        state, metrics = run_grpo_step(state, base.params, base=base)
+        state, metrics = run_grpo_step(state, lora.NO_ADAPTERS, base=base)
         losses.append(metrics["loss"])
         assert metrics["kl"] > 0 if len(losses) > 1 else metrics["kl"] == pytest.approx(0, abs=1e-9)
     assert losses[-1] < losses[0] - 0.01

@@ -254,6 +254,9 @@ def test_training_continues_an_adapter(tmp_path, monkeypatch):
             atol=1e-3,
         )
         rows = make_rows(learner, [-1.0, -2.0])
+        # XLA would gather and cast a second copy of the base again.
+        reference = learner._frozen.reference
+        assert jax.tree.structure(reference) == jax.tree.structure(learner.state.params)
         # The reference is the policy with the adapter, not its base.
         assert learner.step(rows).fetch()["kl"] == pytest.approx(0, abs=1e-6)
         assert learner.step(rows).fetch()["kl"] > 1e-6

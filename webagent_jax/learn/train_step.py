@@ -54,7 +54,9 @@ class FrozenParams:
     """Params that a loss reads and no step changes."""
 
     base: FrozenBase | None = None  # base of trained adapters; None if all params are trained
-    reference: Params | None = None  # reference policy; required if `grpo.needs_reference`
+    # Reference policy as adapters of the base, or all its params without a base. A second copy of
+    # the base would be another array for XLA. Required if `grpo.needs_reference`.
+    reference: Params | None = None
 
 
 LossFn: TypeAlias = Callable[[FrozenParams, Params, ForestRows], tuple[Array, Sums]]
@@ -228,8 +230,10 @@ class GRPOLoss:
         if self.options.needs_reference and frozen.reference is None:
             raise ValueError("kl_beta is above 0: pass a reference policy, or set grpo.kl_beta=0")
         scores = score_rows(lora.attach(frozen.base, params))
-        # The reference does not depend on `params`, so its pass is not differentiated.
-        ref_logp = score_rows(frozen.reference).logp if self.options.needs_reference else None
+        ref_logp = None
+        if self.options.needs_reference:
+            # The reference does not depend on `params`, so its pass is not differentiated.
+            ref_logp = score_rows(lora.attach(frozen.base, frozen.reference)).logp
         loss, stats = losses.grpo_loss(
             scores.logp,
             rows.behavior_logp,

@@ -23,6 +23,9 @@ DOWN, UP = "lora_down", "lora_up"  # keys of A and B
 
 Adapters = Any
 
+NO_ADAPTERS: Adapters = {"layers": {}}
+"""Adapters of no projection: `attach` returns the base itself."""
+
 
 class FrozenBase(NamedTuple):
     """Frozen base parameters that the adapters modify."""

@@ -50,14 +50,17 @@ class Learner:
         # Created once: every new jitted function is traced and compiled again.
         self._cast = jax.jit(partial(serving_params.cast_params, self.model))
         self._base, trained = _split_trainable(cfg, self.model, params, self.mesh)
-        initial_params = params
-        if not cfg.lora.create_new_adapter:
+        if self._base is None:
+            reference = params
+        elif cfg.lora.create_new_adapter:
+            reference = lora.NO_ADAPTERS
+        else:
             # A copy, because a step donates the trained params.
-            initial_params = lora.attach(self._base, jax.tree.map(jnp.copy, trained))
+            reference = jax.tree.map(jnp.copy, trained)
         # A resumed run needs the same initial params, as the base of adapters and as reference.
-        self._initial_params_checksum = int(_checksum(initial_params))
+        self._initial_params_checksum = int(_checksum(lora.attach(self._base, reference)))
         # `restore_or_init` drops the reference if the objective does not use it.
-        self._frozen = FrozenParams(self._base, reference=initial_params)
+        self._frozen = FrozenParams(self._base, reference)
         # `restore_or_init` replaces this state.
         self.state = TrainState(jnp.zeros((), jnp.int32), trained, None)
         self._checkpoints = Checkpointer(workdir / "checkpoints")
