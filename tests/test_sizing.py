@@ -27,8 +27,8 @@ def make_config(variant="zero", rank=0, tensor=None, engine_size=1):
 LLAMA = "llama-3.1-8b-zero"
 
 
-# GiB of the update and of inference in docs/sizing.md, from the TPU compiler. Rows with adapters were
-# compiled with the base as a second argument, the reference; its size is subtracted here.
+# GiB of the update and of inference in docs/sizing.md, from the TPU compiler. With adapters it
+# had the base as a second argument, the reference; the size of the base is subtracted here.
 @pytest.mark.parametrize(
     ("options", "chip", "devices", "update", "rollout"),
     [
