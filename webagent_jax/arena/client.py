@@ -55,18 +55,21 @@ class ArenaServerHandle:
         self._received = b""  # start of the next response
         # The first response shows that the data is built and the server runs.
         try:
-            self._call("count", timeout=_START_TIMEOUT_SECONDS)
+            self.check(_START_TIMEOUT_SECONDS)
         except BaseException:
             self.close()
             raise
 
-    def check(self) -> None:
+    def check(self, timeout: float = _CALL_TIMEOUT_SECONDS) -> None:
         """Check that the server responds.
+
+        Args:
+            timeout: seconds to wait at most.
 
         Raises:
             InfraError: it has ended, or does not respond in time.
         """
-        self._call("count")
+        self._call("count", timeout=timeout)
 
     def new(self) -> str:
         """Create a world and return its name."""
