@@ -25,8 +25,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ml_collections
-
 from webagent_jax import config
 from webagent_jax.config import (
     BCConfig,
@@ -86,6 +84,6 @@ _BC = replace(
 _VARIANTS = {"": _INFINITY, "bc": _BC}
 
 
-def get_config(variant: str = "") -> ml_collections.ConfigDict:
+def get_config(variant: str = "") -> RunConfig:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    return config.to_config_dict(config.get_variant(_VARIANTS, variant))
+    return config.get_variant(_VARIANTS, variant)

@@ -25,8 +25,6 @@ has run neither variant.
 
 from __future__ import annotations
 
-import ml_collections
-
 from webagent_jax import config
 from webagent_jax.config import (
     ArenaConfig,
@@ -59,44 +57,40 @@ _SUITES = {
 _LIMITS = {"arena": (4_096, 512, 16, 1, 1), "miniwob": (2_048, 256, 10, 4, 5)}
 
 
-def get_config(variant: str = "arena") -> ml_collections.ConfigDict:
+def get_config(variant: str = "arena") -> RunConfig:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
     suite = config.get_variant(_SUITES, variant)
     context, response, max_turns, demos_per_task, seeds_per_task = _LIMITS[variant]
-    return config.to_config_dict(
-        RunConfig(
-            policy=PolicyConfig(path="Qwen/Qwen2.5-0.5B-Instruct", dtype="bfloat16", remat="full"),
-            mesh=MeshConfig(fsdp=-1, microbatch_rows_per_device=1),
-            # The experts, which demonstrate for BC, read compact observations.
-            browser=BrowserConfig(num_processes=4),
-            suite=suite,
-            engine=EngineConfig(slots=16, max_model_len=context),
-            rollout=RolloutConfig(
-                max_concurrent_episodes=64,
-                max_turns=max_turns,
-                max_new_tokens=response,
-                episode_timeout=900.0,
-            ),
-            bc=BCConfig(
-                demos_per_task=demos_per_task,
-                # Thoughts of MiniWoB++ experts quote the task where a step needs it.
-                expert_thoughts="restate" if variant == "arena" else "short",
-                epochs=2,
-                batch_episodes=16,
-                row_tokens=context,
-                optimizer=OptimizerConfig(
-                    learning_rate=5e-5, schedule="cosine", warmup_fraction=0.05
-                ),
-            ),
-            grpo=GRPOConfig(
-                updates=100,
-                tasks_per_update=16,
-                group_size=8,
-                row_tokens=context,
-                checkpoint_interval=5,  # params and both moments, 12 bytes per param
-                optimizer=OptimizerConfig(learning_rate=1e-6, warmup_fraction=0.05),
-            ),
-            # Sampling as in training, because M-GRPO improves the sampled policy.
-            eval=EvalConfig(seeds_per_task=seeds_per_task, temperature=1.0, max_turns=(max_turns,)),
-        )
+    return RunConfig(
+        policy=PolicyConfig(path="Qwen/Qwen2.5-0.5B-Instruct", dtype="bfloat16", remat="full"),
+        mesh=MeshConfig(fsdp=-1, microbatch_rows_per_device=1),
+        # The experts, which demonstrate for BC, read compact observations.
+        browser=BrowserConfig(num_processes=4),
+        suite=suite,
+        engine=EngineConfig(slots=16, max_model_len=context),
+        rollout=RolloutConfig(
+            max_concurrent_episodes=64,
+            max_turns=max_turns,
+            max_new_tokens=response,
+            episode_timeout=900.0,
+        ),
+        bc=BCConfig(
+            demos_per_task=demos_per_task,
+            # Thoughts of MiniWoB++ experts quote the task where a step needs it.
+            expert_thoughts="restate" if variant == "arena" else "short",
+            epochs=2,
+            batch_episodes=16,
+            row_tokens=context,
+            optimizer=OptimizerConfig(learning_rate=5e-5, schedule="cosine", warmup_fraction=0.05),
+        ),
+        grpo=GRPOConfig(
+            updates=100,
+            tasks_per_update=16,
+            group_size=8,
+            row_tokens=context,
+            checkpoint_interval=5,  # params and both moments, 12 bytes per param
+            optimizer=OptimizerConfig(learning_rate=1e-6, warmup_fraction=0.05),
+        ),
+        # Sampling as in training, because M-GRPO improves the sampled policy.
+        eval=EvalConfig(seeds_per_task=seeds_per_task, temperature=1.0, max_turns=(max_turns,)),
     )

@@ -47,8 +47,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ml_collections
-
 from webagent_jax import config
 from webagent_jax.config import (
     BCConfig,
@@ -367,6 +365,6 @@ _VARIANTS = {
 }
 
 
-def get_config(variant: str = "") -> ml_collections.ConfigDict:
+def get_config(variant: str = "") -> RunConfig:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
-    return config.to_config_dict(config.get_variant(_VARIANTS, variant))
+    return config.get_variant(_VARIANTS, variant)

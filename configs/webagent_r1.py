@@ -63,8 +63,6 @@ WebRL, reaches 44.8 %. This project has not run these configurations.
 
 from __future__ import annotations
 
-import ml_collections
-
 from webagent_jax import config
 from webagent_jax.config import (
     BCConfig,
@@ -95,61 +93,57 @@ _VARIANTS = {
 _CONTEXT = 16_384
 
 
-def get_config(variant: str = "r1") -> ml_collections.ConfigDict:
+def get_config(variant: str = "r1") -> RunConfig:
     """Return the config of a variant; ConfigError lists the variants if it is unknown."""
     (weights, tensor, cache_mib), kind = config.get_variant(_VARIANTS, variant)
     # r1 and cot start M-GRPO from the policy of BC; M-GRPO without BC is R1-Zero.
     path = weights if kind == "zero" else f"runs/{variant}/bc/policy"
-    return config.to_config_dict(
-        RunConfig(
-            policy=PolicyConfig(path=path, dtype="bfloat16", remat="full"),
-            mesh=MeshConfig(fsdp=-1, tensor=tensor, microbatch_rows_per_device=1),
-            prompt=PromptConfig(template="webarena", thinking=True),
-            # Real sites are slow and have long pages: 7,300 tokens or more on GitLab.
-            browser=BrowserConfig(
-                num_processes=4,
-                observation_format="webarena_lite",
-                max_observation_chars=24_000,
-                call_timeout=30.0,
-                navigation_timeout=60.0,
-                settle_timeout=5.0,
+    return RunConfig(
+        policy=PolicyConfig(path=path, dtype="bfloat16", remat="full"),
+        mesh=MeshConfig(fsdp=-1, tensor=tensor, microbatch_rows_per_device=1),
+        prompt=PromptConfig(template="webarena", thinking=True),
+        # Real sites are slow and have long pages: 7,300 tokens or more on GitLab.
+        browser=BrowserConfig(
+            num_processes=4,
+            observation_format="webarena_lite",
+            max_observation_chars=24_000,
+            call_timeout=30.0,
+            navigation_timeout=60.0,
+            settle_timeout=5.0,
+        ),
+        suite=SuiteConfig(
+            name="webarena_lite",
+            train_seeds_per_task=1,
+            webarena=WebArenaConfig(
+                train_file="tasks/train_webarena_lite.raw.json",
+                test_file="tasks/test_webarena_lite.raw.json",
             ),
-            suite=SuiteConfig(
-                name="webarena_lite",
-                train_seeds_per_task=1,
-                webarena=WebArenaConfig(
-                    train_file="tasks/train_webarena_lite.raw.json",
-                    test_file="tasks/test_webarena_lite.raw.json",
-                ),
-            ),
-            engine=EngineConfig(slots=8, max_model_len=_CONTEXT, kv_cache_mib=cache_mib),
-            rollout=RolloutConfig(
-                max_concurrent_episodes=64,
-                max_turns=15,
-                max_new_tokens=1_024,
-                episode_timeout=1_800.0,
-            ),
-            bc=BCConfig(
-                demos_per_task=1,
-                epochs=1,
-                # 128 (h, a) pairs, as the 1,124 trajectories of WebRL have 8.4 turns each. An epoch
-                # has 75 updates.
-                batch_episodes=15,
-                row_tokens=_CONTEXT,
-                optimizer=OptimizerConfig(
-                    learning_rate=5e-5, schedule="cosine", warmup_fraction=0.05
-                ),
-            ),
-            grpo=GRPOConfig(
-                updates=40,
-                tasks_per_update=16,
-                group_size=4,
-                kl_beta=0.001,
-                filter_groups=False,
-                row_tokens=_CONTEXT,
-                checkpoint_interval=5,  # params and both moments, 12 bytes per param
-                optimizer=OptimizerConfig(learning_rate=1e-6, max_grad_norm=0.01),
-            ),
-            eval=EvalConfig(seeds_per_task=1, max_turns=(30,)),
-        )
+        ),
+        engine=EngineConfig(slots=8, max_model_len=_CONTEXT, kv_cache_mib=cache_mib),
+        rollout=RolloutConfig(
+            max_concurrent_episodes=64,
+            max_turns=15,
+            max_new_tokens=1_024,
+            episode_timeout=1_800.0,
+        ),
+        bc=BCConfig(
+            demos_per_task=1,
+            epochs=1,
+            # 128 (h, a) pairs, as the 1,124 trajectories of WebRL have 8.4 turns each. An epoch
+            # has 75 updates.
+            batch_episodes=15,
+            row_tokens=_CONTEXT,
+            optimizer=OptimizerConfig(learning_rate=5e-5, schedule="cosine", warmup_fraction=0.05),
+        ),
+        grpo=GRPOConfig(
+            updates=40,
+            tasks_per_update=16,
+            group_size=4,
+            kl_beta=0.001,
+            filter_groups=False,
+            row_tokens=_CONTEXT,
+            checkpoint_interval=5,  # params and both moments, 12 bytes per param
+            optimizer=OptimizerConfig(learning_rate=1e-6, max_grad_norm=0.01),
+        ),
+        eval=EvalConfig(seeds_per_task=1, max_turns=(30,)),
     )

@@ -22,7 +22,7 @@ import pytest
 
 import webagent_jax
 from configs import quickstart as quickstart_config
-from webagent_jax import config, distributed
+from webagent_jax import distributed
 from webagent_jax.browser import ChromiumMissingError
 from webagent_jax.cli import errors, run_config
 from webagent_jax.cli.main import COMMANDS
@@ -357,15 +357,31 @@ def test_wrong_command_line_exits_with_message(args, message):
         ("CONFIG = 1\n", "the config file defines no get_config()"),
         ("def get_config(:\n", "own.py, line 1: invalid syntax"),
         (
-            "from webagent_jax.config import RunConfig as get_config\n",
-            "returns a RunConfig: return webagent_jax.config.to_config_dict(RunConfig(...))",
+            "def get_config():\n    return {'seed': 3}\n",
+            "returns a dict: return webagent_jax.config.RunConfig(...)",
+        ),
+        (
+            "def get_config():\n    return open('missing.json').read()\n",
+            "the config file fails: [Errno 2] No such file or directory: 'missing.json'",
         ),
     ],
 )
-def test_failing_config_file_is_a_mistake(tmp_path, source, message):
+@pytest.mark.parametrize("overrides", [(), ("--config.seed=4",)])
+def test_failing_config_file_is_a_mistake(tmp_path, source, message, overrides):
     config = tmp_path / "own.py"
     config.write_text(source)
-    assert_mistake(run_command("options", f"--config={config}"), message)
+    assert_mistake(run_command("options", f"--config={config}", *overrides), message)
+
+
+@pytest.mark.parametrize("value", ["RunConfig(seed=91)", "to_config_dict(RunConfig(seed=91))"])
+def test_config_file_returns_dataclass_or_config_dict(tmp_path, value):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from webagent_jax.config import RunConfig, to_config_dict\n"
+        f"def get_config():\n    return {value}\n"
+    )
+    result = run_command("options", f"--config={file}", "--config.bc.epochs=7", "--changed")
+    assert "bc.epochs=7" in result.stdout and "seed=91" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -427,9 +443,9 @@ def test_traceback_option_shows_traceback():
 def test_config_file_imports_modules_of_current_folder(tmp_path):
     (tmp_path / "my_config.py").write_text(
         "from my_options import SEED\n"
-        "from webagent_jax.config import RunConfig, to_config_dict\n"
+        "from webagent_jax.config import RunConfig\n"
         "def get_config():\n"
-        "    return to_config_dict(RunConfig(seed=SEED))\n"
+        "    return RunConfig(seed=SEED)\n"
     )
     args = ("from webagent_jax.cli.main import main; main()", "options", "seed")
     # As in the console script, the current folder is not in the path.
@@ -486,7 +502,7 @@ def test_incomplete_policy_exits_with_message(tmp_path):
 
 
 def test_workdir_of_other_command_exits_with_message(tmp_path):
-    cfg = config.from_config_dict(quickstart_config.get_config("smoke"))
+    cfg = quickstart_config.get_config("smoke")
     run_metadata.init_workdir(tmp_path, cfg, "train bc")
     (tmp_path / "metrics.jsonl").write_text("")
     result = run_command("evaluate", "--config=quickstart:smoke", f"--workdir={tmp_path}")

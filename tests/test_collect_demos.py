@@ -30,7 +30,7 @@ from webagent_jax.types import InfraError, Outcome
 
 pytestmark = pytest.mark.browser
 
-SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+SMOKE = quickstart.get_config("smoke")
 
 
 def collect(

@@ -152,8 +152,8 @@ def test_nested_options_are_parsed_and_checked():
 def test_quickstart_objectives_are_valid_and_distinct():
     names = [*quickstart._OBJECTIVES]
     assert {"paper", "filtered_bc", "awr", "reinforce", "released"} <= set(names)
-    assert config.from_config_dict(quickstart.get_config("cot")).bc.expert_thoughts == "long"
-    objectives = [config.from_config_dict(quickstart.get_config(name)).grpo for name in names]
+    assert quickstart.get_config("cot").bc.expert_thoughts == "long"
+    objectives = [quickstart.get_config(name).grpo for name in names]
     assert len(set(objectives)) == len(names)
     with pytest.raises(ConfigError, match="smoke, cot, paper, "):
         quickstart.get_config("papre")
@@ -189,7 +189,7 @@ def test_webagent_r1_recipes_match_paper(webagent_r1, variant):
 
 def test_instruct_config_fits_demonstrations_of_experts():
     for variant in ("arena", "miniwob"):
-        cfg = config.from_config_dict(instruct.get_config(variant))
+        cfg = instruct.get_config(variant)
         assert (cfg.prompt.template, cfg.browser.observation_format) == ("auto", "compact")
         # docs/recipes.md has the longest prompts.
         assert cfg.engine.max_model_len - cfg.rollout.max_new_tokens > 1_700

@@ -65,7 +65,7 @@ def xpk_job() -> tuple[str, int, int]:
 @pytest.mark.parametrize("read_job", [slurm_job, gke_job, xpk_job])
 def test_job_divides_over_processes_and_devices(read_job) -> None:
     text, processes, devices = read_job()
-    values = webagent_r1.get_config("r1")
+    values = config.to_config_dict(webagent_r1.get_config("r1"))
     for option, value in re.findall(r"--config\.((?:mesh|engine)\.\w+)=(\d+)", text):
         section, name = option.split(".")
         values[section][name] = int(value)
@@ -161,7 +161,7 @@ def test_processes_of_jobset_have_different_sites() -> None:
 
 def test_recipes_page_has_memory_of_slurm_job() -> None:
     text, processes, devices = slurm_job()
-    values = webagent_r1.get_config("r1")
+    values = config.to_config_dict(webagent_r1.get_config("r1"))
     values.policy.path = "Qwen/Qwen2.5-3B-Instruct"
     values.mesh.tensor = read_number(r"mesh.tensor=(\d+)", text)
     hardware = sizing.Hardware("", "h100", processes * devices, (devices,), 0)

@@ -36,7 +36,7 @@ from webagent_jax.types import Outcome
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent
-SMOKE = config.from_config_dict(quickstart_config.get_config("smoke"))
+SMOKE = quickstart_config.get_config("smoke")
 
 
 @pytest.fixture(scope="module")

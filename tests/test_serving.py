@@ -18,14 +18,14 @@ import pytest
 from configs import quickstart
 from tests.agent.families import FAMILIES, write_tokenizer
 from tests.devices import find_free_port
-from webagent_jax import config, evaluate, policy
+from webagent_jax import evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, build_messages
 from webagent_jax.config import EndpointConfig, PolicyConfig
 from webagent_jax.inference import Engine
 from webagent_jax.train import export
 from webagent_jax.types import Message, Observation
 
-SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+SMOKE = quickstart.get_config("smoke")
 PAGES = (
     "button Submit [1]\ninput text [2] empty",
     "link Home [3]",

@@ -17,7 +17,7 @@ WORKLOAD = Workload(turns=6.0, prompt_tokens=1_000, response_tokens=100)
 
 
 def make_config(variant="zero", rank=0, tensor=None, engine_size=1):
-    values = webagent_r1.get_config(variant)
+    values = config.to_config_dict(webagent_r1.get_config(variant))
     values.lora.rank = rank
     values.mesh.tensor = tensor or values.mesh.tensor
     values.engine.tensor_parallel_size = engine_size
@@ -73,7 +73,7 @@ def test_memory_is_close_to_compiled_programs(options, chip, devices, update, ro
 def test_memory_is_close_to_programs_of_instruct_recipes(
     model, rank, chip, devices, tensor, engine_size, update, rollout
 ):
-    values = instruct.get_config("arena")
+    values = config.to_config_dict(instruct.get_config("arena"))
     values.policy.path, values.lora.rank = model, rank
     values.mesh.tensor, values.engine.tensor_parallel_size = tensor, engine_size
     cfg = config.from_config_dict(values)
@@ -127,7 +127,7 @@ def test_replicated_kv_heads_are_read_by_each_device():
 
 
 def test_recommendation_prefers_training_of_all_params():
-    values = instruct.get_config("arena")
+    values = config.to_config_dict(instruct.get_config("arena"))
     values.policy.path = "Qwen2.5-3B"
     cfg = config.from_config_dict(values)
     one, eight = (Hardware("", "h100", count, (1,), 0) for count in (1, 8))

@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _recipes(model: str, hardware: Hardware) -> Iterator[RunConfig]:
-    values = instruct.get_config("arena")
+    values = config.to_config_dict(instruct.get_config("arena"))
     values.policy.path = model
     cfg = config.from_config_dict(values)
     if hardware.chip == "h100":

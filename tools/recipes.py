@@ -52,7 +52,7 @@ def rows(models: Sequence[str]) -> Iterator[tuple[str, ...]]:
         for hardware in HARDWARE:
             cells = []
             for variant, workload in WORKLOADS.items():
-                values = instruct.get_config(variant)
+                values = config.to_config_dict(instruct.get_config(variant))
                 values.policy.path = model
                 result = sizing.recommend(config.from_config_dict(values), hardware, workload)
                 cells.append(_cells(hardware, result))

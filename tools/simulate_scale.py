@@ -383,7 +383,7 @@ def demand_table() -> str:
 
 def _recipes(hardware: Sequence[Hardware]) -> Iterator[tuple[sizing.Sizing, Hardware]]:
     """Yield the recommended recipe of every model on every hardware."""
-    values = instruct.get_config("arena")
+    values = config.to_config_dict(instruct.get_config("arena"))
     for model, item in itertools.product(MODELS, hardware):
         values.policy.path = model
         yield sizing.recommend(config.from_config_dict(values), item, WORKLOAD), item

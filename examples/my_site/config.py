@@ -5,9 +5,6 @@ webagent quickstart --config=examples/my_site/config.py --workdir=runs/my_site
 
 from __future__ import annotations
 
-import ml_collections
-
-from webagent_jax import config
 from webagent_jax.config import (
     BCConfig,
     EngineConfig,
@@ -44,6 +41,6 @@ MY_SITE = RunConfig(
 )
 
 
-def get_config() -> ml_collections.ConfigDict:
+def get_config() -> RunConfig:
     """Return the config."""
-    return config.to_config_dict(MY_SITE)
+    return MY_SITE

@@ -21,7 +21,7 @@ def test_config_trains_on_generated_tasks_and_tests_all_tasks() -> None:
 
 def test_smollm2_variant_uses_lora_and_restate_thoughts() -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
-    cfg = config.from_config_dict(get_config("smollm2"))
+    cfg = get_config("smollm2")
     assert cfg.policy.path == "smollm2-135m-arena" and cfg.lora.rank > 0
     assert cfg.bc.expert_thoughts == "restate" and cfg.bc.held_out_demos > 0
     with pytest.raises(config.ConfigError, match="unknown variant 'other'; available: "):
@@ -31,8 +31,7 @@ def test_smollm2_variant_uses_lora_and_restate_thoughts() -> None:
 def test_stages_of_bc_train_on_different_tasks() -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
     stages = [
-        config.from_config_dict(get_config(name))
-        for name in ("first_turns", "three_turns", "all_turns", "many_demos")
+        get_config(name) for name in ("first_turns", "three_turns", "all_turns", "many_demos")
     ]
     assert [cfg.bc.turns_per_demo for cfg in stages] == [1, 3, 0, 0]
     assert len({cfg.suite.arena.task_seed for cfg in stages}) == 4
@@ -54,7 +53,7 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
 )
 def test_grpo_variants_train_on_other_tasks_than_their_bc(bc_name: str, name: str) -> None:
     get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
-    bc, grpo = (config.from_config_dict(get_config(variant)) for variant in (bc_name, name))
+    bc, grpo = (get_config(variant) for variant in (bc_name, name))
     assert bc.suite.arena.task_seed != grpo.suite.arena.task_seed
     assert not bc.suite.tasks or set(grpo.suite.tasks) <= set(bc.suite.tasks)
     assert grpo.suite.arena.test_templates_only == bc.suite.arena.test_templates_only

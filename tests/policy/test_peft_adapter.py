@@ -14,7 +14,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from configs import miniwob
-from webagent_jax import config as config_module
 from webagent_jax import policy
 from webagent_jax.config import (
     ConfigError,
@@ -668,7 +667,7 @@ def test_adapters_in_package_are_complete():
 @pytest.mark.browser
 def test_adapter_in_package_solves_held_out_tasks(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    cfg = config_module.from_config_dict(miniwob.get_config())
+    cfg = miniwob.get_config()
     cfg = dataclasses.replace(
         cfg,
         policy=PolicyConfig(path="smollm2-135m-miniwob"),

@@ -86,10 +86,10 @@ def test_record_follows_adapter_and_import(instruct_model, tmp_path, monkeypatch
 
 def test_prompts_of_existing_configs_are_unchanged():
     for module in (quickstart, arena):
-        cfg = config.from_config_dict(module.get_config())
+        cfg = module.get_config()
         assert prompt_record.with_template(cfg).prompt == PromptConfig("compact", thinking=True)
-    assert config.from_config_dict(arena.get_config("smollm2")).prompt.template == "compact"
+    assert arena.get_config("smollm2").prompt.template == "compact"
     # Configs of earlier runs contain the template.
-    stored = json.loads(json.dumps(quickstart.get_config().to_dict()))
+    stored = json.loads(json.dumps(config.to_config_dict(quickstart.get_config()).to_dict()))
     stored["prompt"]["template"] = "compact"
     assert config.from_config_dict(stored).prompt.template == "compact"

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from configs import quickstart
 from tests.report.browsing import launch_chromium, open_report
-from webagent_jax import config, policy
+from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer
 from webagent_jax.evaluate import evaluate
 from webagent_jax.report import html
@@ -34,7 +34,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def eval_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Evaluate 25 episodes of each of 12 pages with the quickstart config."""
-    cfg = config.from_config_dict(quickstart.get_config())
+    cfg = quickstart.get_config()
     eval_config = dataclasses.replace(cfg.eval, seeds_per_task=25, screenshots_per_task=2)
     path = tmp_path_factory.mktemp("real") / "run"
     evaluate(dataclasses.replace(cfg, eval=eval_config), path)

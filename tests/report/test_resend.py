@@ -39,7 +39,7 @@ MAX_PROMPT_TOKENS = 512 - 96  # model length less the response
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Evaluate webagent-tiny greedily on two tasks, and return the directory of the run."""
-    smoke = config.from_config_dict(quickstart.get_config("smoke"))
+    smoke = quickstart.get_config("smoke")
     root = tmp_path_factory.mktemp("runs")
     eval_config = EvalConfig(seeds_per_task=1, temperature=0.0, max_turns=(3,))
     evaluate(dataclasses.replace(smoke, eval=eval_config), root / "tiny")
@@ -509,7 +509,7 @@ def test_launcher_passes_policy_of_its_flags(
     main = load_main("view")
     senders: list[PromptSender] = []
     monkeypatch.setattr(server, "serve_forever", lambda root, port, sender: senders.append(sender))
-    values = quickstart.get_config()
+    values = config.to_config_dict(quickstart.get_config())
     with flagsaver.flagsaver(config=values):
         main(["view.py", str(tmp_path)])
         with flagsaver.flagsaver(policy="runs/bc/policy"):

@@ -11,7 +11,7 @@ import pytest
 from configs import quickstart
 from tests.chat_server import Answer, message, serve_chat
 from tests.recording_progress import RecordingProgress
-from webagent_jax import config, demos, evaluate
+from webagent_jax import demos, evaluate
 from webagent_jax.collect_demos import collect_demos
 from webagent_jax.config import (
     ConfigError,
@@ -24,7 +24,7 @@ from webagent_jax.policy.loading import initial_policy, load_policy, require_loc
 from webagent_jax.rollout.runtime import RolloutRuntime
 from webagent_jax.tracking.progress import NullProgress
 
-SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+SMOKE = quickstart.get_config("smoke")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from webagent_jax import config, policy
+from webagent_jax import policy
 from webagent_jax.agent import ChatTokenizer, build_messages
 from webagent_jax.config import ConfigError, EngineConfig, EvalConfig, RolloutConfig
 from webagent_jax.policy import lora, peft_adapter, weights
@@ -20,7 +20,7 @@ from webagent_jax.rollout.runtime import RolloutRuntime, make_engine, prompt_for
 from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.types import AgentRequest, Completion, Observation, PolicySnapshot, Task
 
-SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+SMOKE = quickstart.get_config("smoke")
 REQUEST = AgentRequest(
     Task("t", "s", (), "", ""), "", 0, Observation("", ""), (), np.ones(3, np.int32), seed=1
 )

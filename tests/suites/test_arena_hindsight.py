@@ -15,7 +15,7 @@ from tests.demos.test_demos import episode as make_episode
 from tests.recording_progress import RecordingProgress
 from tests.suites.scripted_episodes import run_script
 from tools.check_relabeling import ExpertOf, run
-from webagent_jax import config, demos
+from webagent_jax import demos
 from webagent_jax.arena import selection
 from webagent_jax.arena.registry import TEMPLATES, seed_data
 from webagent_jax.arena.selection import GeneratedTask
@@ -37,7 +37,7 @@ from webagent_jax.types import (
 
 pytestmark = pytest.mark.browser
 
-CONFIG = config.from_config_dict(arena_config.get_config())
+CONFIG = arena_config.get_config()
 SEED = derive_seed(CONFIG.seed, RandomStream.HINDSIGHT)
 
 

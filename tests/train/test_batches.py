@@ -10,7 +10,6 @@ import pytest
 
 from configs import quickstart
 from tests.rollout.fakes import TASK
-from webagent_jax import config
 from webagent_jax.config import GRPOConfig, LogConfig, RunConfig, SuiteConfig
 from webagent_jax.policy.loading import initial_policy
 from webagent_jax.rollout import CompletedGroup, EpisodeConfig
@@ -227,7 +226,7 @@ def test_group_jobs_have_one_task_and_different_seeds_per_group():
 
 @pytest.mark.browser
 def test_first_attempt_of_a_sample_of_groups_keeps_screenshots():
-    smoke = config.from_config_dict(quickstart.get_config("smoke"))
+    smoke = quickstart.get_config("smoke")
     cfg = replace(
         smoke,
         grpo=replace(smoke.grpo, tasks_per_update=3, group_size=2),

@@ -14,7 +14,7 @@ from configs import quickstart
 from tests.demos.test_demos import episode
 from tests.recording_progress import RecordingProgress
 from tests.train.checkpoints import assert_equal_checkpoints
-from webagent_jax import config, demos, distributed, policy
+from webagent_jax import demos, distributed, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import BCConfig, ConfigError, RunConfig
 from webagent_jax.demos import Demonstration, DemoTurn
@@ -25,7 +25,7 @@ from webagent_jax.tracking.progress import NullProgress
 from webagent_jax.train.bc import _check_lengths, make_forest, train_bc
 from webagent_jax.types import Action, ActionKind, Decision, Observation, Task
 
-SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+SMOKE = quickstart.get_config("smoke")
 CLICK = Decision("press it", Action(ActionKind.CLICK, "1"))
 PAGE = "button go [1]"
 

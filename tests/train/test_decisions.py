@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from configs import quickstart
-from webagent_jax import config, demos, policy
+from webagent_jax import demos, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat, actions
 from webagent_jax.config import ConfigError
 from webagent_jax.demos import Demonstration, DemoTurn
@@ -18,7 +18,7 @@ from webagent_jax.train.bc import _split
 from webagent_jax.train.decisions import DecisionAccuracy
 from webagent_jax.types import Action, ActionKind, Decision, Observation, PolicySnapshot, Task
 
-CFG = config.from_config_dict(quickstart.get_config())
+CFG = quickstart.get_config()
 NONE_HELD_OUT = dataclasses.replace(CFG, bc=dataclasses.replace(CFG.bc, held_out_demos=0))
 WRONG = Action(ActionKind.GOTO, value="http://nowhere.example/")
 PAGE = "Page 0\nlink Home [1]\ntextbox Name [2]\nbutton Submit [3]"

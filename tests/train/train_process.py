@@ -13,10 +13,10 @@ import jax
 from absl import flags
 
 from configs import quickstart
-from webagent_jax import config, distributed
+from webagent_jax import distributed
 from webagent_jax.train.grpo import train_grpo
 
-_SMOKE = config.from_config_dict(quickstart.get_config("smoke"))
+_SMOKE = quickstart.get_config("smoke")
 CFG = replace(
     _SMOKE,
     mesh=replace(_SMOKE.mesh, microbatch_rows_per_device=1),

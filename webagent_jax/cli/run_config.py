@@ -7,7 +7,9 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from webagent_jax import config, config_options
@@ -21,6 +23,42 @@ _CONFIG = config_flags.DEFINE_config_file(
     "Default: quickstart. --config.SECTION.OPTION=VALUE overrides an option; `webagent options` "
     "lists them.",
 )
+
+
+class _ConfigFileParser(flags.ArgumentParser[ConfigDict]):
+    """Parser of --config for config files that return a RunConfig or a ConfigDict.
+
+    Args:
+        parser: the parser of ml_collections, which loads the file.
+    """
+
+    def __init__(self, parser: flags.ArgumentParser[Any]) -> None:
+        self._parser = parser
+
+    def parse(self, path: str) -> ConfigDict:
+        """Return the config of the file as a ConfigDict, which overrides can change.
+
+        Raises:
+            ConfigError: the file returns another type, or cannot open a file.
+        """
+        values = self._parser.parse(path)
+        if isinstance(values, RunConfig):
+            values = config.to_config_dict(values).lock()
+        try:
+            # ml_collections defers errors of files until the first access.
+            getattr(values, "keys", None)
+        except OSError as error:
+            raise ConfigError(f"the config file fails: {error.__cause__}") from error
+        if not isinstance(values, ConfigDict):
+            raise ConfigError(
+                f"get_config() of the config file returns a {type(values).__name__}: return "
+                "webagent_jax.config.RunConfig(...)"
+            )
+        return values
+
+
+_FLAG = flags.FLAGS["config"]
+_FLAG.parser = _ConfigFileParser(_FLAG.parser)
 _DEFAULT = "quickstart"
 _DIRECTORY = Path(__file__).parents[1] / "configs"
 _OVERRIDE = re.compile(r"(--?(?:no)?config\.([^=]+))(?:=(.*))?", re.DOTALL)
@@ -30,15 +68,9 @@ def run_config() -> RunConfig:
     """Return the validated config of --config and its overrides.
 
     Raises:
-        ConfigError: an option is unknown or invalid, or the config file returns another type.
+        ConfigError: an option is unknown or invalid.
     """
-    values = _CONFIG.value
-    if not isinstance(values, ConfigDict):
-        raise ConfigError(
-            f"get_config() of the config file returns a {type(values).__name__}: return "
-            "webagent_jax.config.to_config_dict(RunConfig(...))"
-        )
-    return config.from_config_dict(values)
+    return config.from_config_dict(_CONFIG.value)
 
 
 def load_checked_config() -> RunConfig:
