@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
-
 import pytest
 
-from configs import instruct, quickstart
+from configs import instruct, quickstart, webagent_r1
 from webagent_jax import config
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 
@@ -159,21 +156,14 @@ def test_quickstart_objectives_are_valid_and_distinct():
         quickstart.get_config("papre")
 
 
-@pytest.fixture
-def webagent_r1():
-    """Return `get_config` of configs/webagent_r1.py."""
-    path = Path(__file__).parents[1] / "configs" / "webagent_r1.py"
-    return runpy.run_path(str(path))["get_config"]
-
-
 _VARIANTS = ["r1", "cot", "zero"]
 
 
 @pytest.mark.parametrize(
     "variant", [*_VARIANTS, *(f"llama-3.1-8b-{variant}" for variant in _VARIANTS)]
 )
-def test_webagent_r1_recipes_match_paper(webagent_r1, variant):
-    cfg = config.from_config_dict(webagent_r1(variant))
+def test_webagent_r1_recipes_match_paper(variant):
+    cfg = webagent_r1.get_config(variant)
     assert cfg.suite.name == "webarena_lite"
     assert (cfg.browser.observation_format, cfg.prompt.template) == ("webarena_lite", "webarena")
     assert cfg.prompt.thinking
@@ -197,24 +187,26 @@ def test_instruct_config_fits_demonstrations_of_experts():
         instruct.get_config("shop")
 
 
-def test_only_r1_zero_starts_from_instruct_model(webagent_r1):
-    paths = {variant: webagent_r1(variant).policy.path for variant in _VARIANTS}
+def test_only_r1_zero_starts_from_instruct_model():
+    paths = {variant: webagent_r1.get_config(variant).policy.path for variant in _VARIANTS}
     assert paths == {
         "r1": "runs/r1/bc/policy",
         "cot": "runs/cot/bc/policy",
         "zero": "weights/Qwen2.5-3B-Instruct",
     }
-    assert webagent_r1("llama-3.1-8b-zero").policy.path == "weights/Llama-3.1-8B-Instruct"
-    assert webagent_r1().policy.path == paths["r1"]
+    assert (
+        webagent_r1.get_config("llama-3.1-8b-zero").policy.path == "weights/Llama-3.1-8B-Instruct"
+    )
+    assert webagent_r1.get_config().policy.path == paths["r1"]
 
 
-def test_unknown_recipe_error_lists_available_recipes(webagent_r1):
+def test_unknown_recipe_error_lists_available_recipes():
     with pytest.raises(ConfigError, match=r"available: r1, cot, zero, llama-3\.1-8b-r1"):
-        webagent_r1("qwen2.5-3b")
+        webagent_r1.get_config("qwen2.5-3b")
 
 
-def test_webagent_r1_accepts_published_eval_options(webagent_r1):
-    values = webagent_r1("r1")
+def test_webagent_r1_accepts_published_eval_options():
+    values = config.to_config_dict(webagent_r1.get_config("r1"))
     values.eval.update({"temperature": 1, "top_p": 0.9, "max_new_tokens": 2048, "max_repeats": 5})
     evaluation = config.from_config_dict(values).eval
     assert (evaluation.temperature, evaluation.top_p) == (1.0, 0.9)

@@ -113,8 +113,7 @@ def _run_phase(record_file: Path, folder: Path, work: Callable[[Path], object]) 
     """
     record: Json = {"seconds": 0.0, "is_complete": False}
     if record_file.exists():
-        # Records of earlier versions exist for complete phases only.
-        record = {"is_complete": True} | atomic_files.read_json(record_file)
+        record = atomic_files.read_json(record_file)
     if not record["is_complete"]:
         # Other commands with this workdir check its lock, not that of the quickstart.
         with hold_lock(folder):

@@ -205,8 +205,7 @@ def _evaluation(stage: str, record: Mapping[str, Any]) -> Evaluation:
     low, high = record["ci95"]
     return Evaluation(
         stage=stage,
-        # Earlier versions wrote a rate of 0 without an episode with a reward.
-        rate=record["success_rate"] if record["n"] else None,
+        rate=record["success_rate"],
         n=record["n"],
         ci95=(low, high),
         by_site={site: _site_rate(entry) for site, entry in record.get("by_site", {}).items()},

@@ -305,10 +305,8 @@ def _decode_episode(record: Mapping[str, Any], folder: Path) -> types.Episode:
         attempt=record["attempt"],
         update=record["update"],
     )
-    # Older logs lack the field.
     contents = {
-        name: _read_file(folder / episode_files_dir(episode) / name)
-        for name in record.get("files", ())
+        name: _read_file(folder / episode_files_dir(episode) / name) for name in record["files"]
     }
     return dataclasses.replace(
         episode, files={name: content for name, content in contents.items() if content is not None}
@@ -324,8 +322,7 @@ def _decode_turn(record: Mapping[str, Any], screenshots: Path) -> types.Turn:
             logp=_decode_array(record["logp"], "<f4", np.float32),
             policy_version=_decode_array(record["policy_version"], "<i4", np.int32),
             finish=record["finish"],
-            # Older logs lack the field.
-            is_mistake=record.get("is_mistake", False),
+            is_mistake=record["is_mistake"],
             sampling_logp=(
                 None if sampling_logp is None else _decode_array(sampling_logp, "<f4", np.float32)
             ),

@@ -157,7 +157,7 @@ def _check_demos(workdir: Path, loop_state: Mapping[str, Any]) -> str:
         ConfigError: the demonstrations have changed.
     """
     checksum = demos.checksum(workdir / "demos")
-    # Older checkpoints have no checksum.
+    # The state of a new run is empty.
     if loop_state.get("demos_checksum", checksum) != checksum:
         raise ConfigError(
             f"the demonstrations in {workdir / 'demos'} have changed since this run began: copy "
