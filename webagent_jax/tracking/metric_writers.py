@@ -10,10 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
-from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2
-
 from webagent_jax.config import ConfigError
 from webagent_jax.tracking import atomic_files
 
@@ -80,25 +76,31 @@ class TensorBoardWriter:
     """
 
     def __init__(self, folder: Path) -> None:
+        # tensorboardX imports torch if it is installed, which takes seconds.
+        from tensorboardX import summary
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+
         folder.mkdir(parents=True, exist_ok=True)
         self._events = EventsWriter(str(folder / "events"))
+        self._scalar, self._protos = summary.scalar, event_pb2
 
     def write(self, step: int, scalars: Mapping[str, SupportsFloat]) -> None:
         """Write the finite scalars and flush."""
         for name, value in scalars.items():
             if math.isfinite(float(value)):
-                self._add(step, summary=summary.scalar(name, float(value)))
+                self._add(step, summary=self._scalar(name, float(value)))
         self._events.flush()
 
     def truncate_after(self, step: int) -> None:
         """Purge the later steps: TensorBoard hides them, and the old event files stay unchanged."""
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        start = self._protos.SessionLog(status=self._protos.SessionLog.START)
         # TensorBoard purges from the step of this event on.
         self._add(step + 1, session_log=start)
         self._events.flush()
 
     def _add(self, step: int, **content: Any) -> None:
-        event = event_pb2.Event(wall_time=time.time(), step=int(step), **content)
+        event = self._protos.Event(wall_time=time.time(), step=int(step), **content)
         self._events.write_event(event)
 
     def close(self) -> None:
