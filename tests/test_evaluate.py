@@ -24,6 +24,7 @@ from absl import flags
 from absl.testing import flagsaver
 from ml_collections import config_flags
 
+from configs import quickstart
 from webagent_jax import config, evaluate, policy
 from webagent_jax.agent import TEMPLATES, ChatTokenizer, PromptFormat
 from webagent_jax.config import ConfigError, EvalConfig, PolicyConfig, RunConfig, SuiteConfig
@@ -494,9 +495,8 @@ def config_from_flag(monkeypatch):
     def parse(flag: str) -> RunConfig:
         monkeypatch.setattr(sys, "argv", ["launcher", flag])  # config_flags reads overrides here
         values = flags.FlagValues()
-        config_flags.DEFINE_config_file(
-            "config", str(ROOT / "configs" / "quickstart.py"), flag_values=values, lock_config=True
-        )
+        default = config.to_config_dict(quickstart.get_config())
+        config_flags.DEFINE_config_dict("config", default, flag_values=values)
         values(sys.argv)
         return config.from_config_dict(values.config)
 

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
 import pytest
 
+from configs import arena
 from webagent_jax import config
-
-CONFIG_FILE = Path(__file__).parents[2] / "configs" / "arena.py"
 
 
 def test_config_trains_on_generated_tasks_and_tests_all_tasks() -> None:
-    cfg = config.from_config_dict(runpy.run_path(str(CONFIG_FILE))["get_config"]())
+    cfg = arena.get_config()
     assert cfg.suite.name == "arena" and not cfg.suite.tasks
     assert cfg.eval.seeds_per_task == cfg.suite.train_seeds_per_task == cfg.bc.demos_per_task == 1
     assert cfg.suite.arena.task_seed >= 0
 
 
 def test_smollm2_variant_uses_lora_and_restate_thoughts() -> None:
-    get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
-    cfg = get_config("smollm2")
+    cfg = arena.get_config("smollm2")
     assert cfg.policy.path == "smollm2-135m-arena" and cfg.lora.rank > 0
     assert cfg.bc.expert_thoughts == "restate" and cfg.bc.held_out_demos > 0
     with pytest.raises(config.ConfigError, match="unknown variant 'other'; available: "):
-        get_config("other")
+        arena.get_config("other")
 
 
 def test_stages_of_bc_train_on_different_tasks() -> None:
-    get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
     stages = [
-        get_config(name) for name in ("first_turns", "three_turns", "all_turns", "many_demos")
+        arena.get_config(name) for name in ("first_turns", "three_turns", "all_turns", "many_demos")
     ]
     assert [cfg.bc.turns_per_demo for cfg in stages] == [1, 3, 0, 0]
     assert len({cfg.suite.arena.task_seed for cfg in stages}) == 4
     # Each stage starts from the adapter of the one before, in the workdir of its command.
-    doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
+    doc = arena.__doc__
     for cfg in stages[1:]:
         assert f"--workdir={Path(cfg.policy.path).parent}\n" in doc
     assert all(cfg.bc.held_out_demos >= cfg.bc.eval_decisions for cfg in stages)
@@ -52,12 +48,11 @@ def test_stages_of_bc_train_on_different_tasks() -> None:
     ],
 )
 def test_grpo_variants_train_on_other_tasks_than_their_bc(bc_name: str, name: str) -> None:
-    get_config = runpy.run_path(str(CONFIG_FILE))["get_config"]
-    bc, grpo = (get_config(variant) for variant in (bc_name, name))
+    bc, grpo = (arena.get_config(variant) for variant in (bc_name, name))
     assert bc.suite.arena.task_seed != grpo.suite.arena.task_seed
     assert not bc.suite.tasks or set(grpo.suite.tasks) <= set(bc.suite.tasks)
     assert grpo.suite.arena.test_templates_only == bc.suite.arena.test_templates_only
     # M-GRPO starts from the adapter in the workdir of the command of BC.
-    doc = runpy.run_path(str(CONFIG_FILE))["__doc__"]
+    doc = arena.__doc__
     command = f"--config=arena:{bc_name} --workdir={Path(grpo.policy.path).parent}\n"
     assert command in doc

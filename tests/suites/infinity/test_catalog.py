@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import runpy
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from configs import infinity
 from webagent_jax.config import (
     ConfigError,
     InfinityConfig,
     RunConfig,
     SuiteConfig,
-    from_config_dict,
 )
 from webagent_jax.suites import registry
 from webagent_jax.suites.infinity import catalog
@@ -124,14 +123,12 @@ def test_list_tasks_needs_no_browser(tmp_path: Path) -> None:
 
 
 def test_config_file_needs_only_a_path(tmp_path: Path) -> None:
-    file = Path(__file__).parents[3] / "configs" / "infinity.py"
-    values = runpy.run_path(str(file))["get_config"]()
+    suite = infinity.get_config().suite
     with pytest.raises(ConfigError, match="must be a checkout"):
-        registry.check_requirements(from_config_dict(values).suite)
-    values.suite.infinity.path = write_checkout(tmp_path, {"mail": 1}).path
-    values.suite.infinity.test_apps = ("mail",)
-    cfg = from_config_dict(values)
-    assert [task.id for task in registry.list_tasks(cfg.suite, "test")] == ["infinity/mail/real_0"]
+        registry.check_requirements(suite)
+    checkout = write_checkout(tmp_path, {"mail": 1})
+    suite = replace(suite, infinity=replace(checkout, test_apps=("mail",)))
+    assert [task.id for task in registry.list_tasks(suite, "test")] == ["infinity/mail/real_0"]
 
 
 # --- the real checkout ----------------------------------------------------------------------------
