@@ -102,6 +102,7 @@ _FEW_DEMOS_STARTS = {
     "grpo_twice_seed2": "bc_twice_seed2",
     "grpo_seed2": "bc_seed2",
 }
+_ALL_TEMPLATES_TITLES = {"bc": "BC", "grpo": "M-GRPO, 18 updates"}
 _AFTER_ARENA_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, 16 updates",
@@ -189,6 +190,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "arena_few_demos_updates": partial(updates_of, "arena_few_demos/grpo"),
     "arena_few_demos_updates_seed1": partial(updates_of, "arena_few_demos/grpo_seed1"),
     "arena_few_demos_updates_seed2": partial(updates_of, "arena_few_demos/grpo_twice_seed2"),
+    "arena_few_demos_all": partial(runs_from, "arena_few_demos_all", _ALL_TEMPLATES_TITLES),
+    "arena_few_demos_all_templates": partial(arena_templates, "arena_few_demos_all", "greedy"),
+    "arena_few_demos_all_updates": partial(updates_of, "arena_few_demos_all/grpo"),
     "arena_short_temperature": partial(updates_of, "arena_short_temperature_1.2/grpo"),
     "arena_many_demos": partial(updates_of, "arena_many_demos/grpo"),
     "arena_test_templates": partial(bc_and_grpo, "arena_test_templates"),
