@@ -384,8 +384,8 @@ class BCConfig:
     epochs: int = 4  # number of passes over the demonstrations
     # Updates between two validations, which measure the success rate on a fixed sample of training
     # tasks whose demonstrations are held out, sampled with eval.temperature, in up to
-    # rollout.max_turns turns. The run then keeps the policy with the highest success rate.
-    # 0: no validation, and the run keeps the last policy.
+    # rollout.max_turns turns. The run then keeps the policy with the highest success rate, the
+    # last of equal ones. 0: no validation, and the run keeps the last policy.
     eval_interval: int = 0
     # Number of episodes per validation; 0: decision accuracy only, without browsers.
     eval_episodes: int = 64
@@ -467,7 +467,8 @@ class GRPOConfig:
     success_replay: bool = False
     # Updates between two validations, which measure the success rate on a fixed sample of training
     # tasks, sampled with eval.temperature, in up to rollout.max_turns turns. The run then keeps the
-    # policy with the highest success rate. 0: no validation, and the run keeps the last policy.
+    # policy with the highest success rate, the last of equal ones. 0: no validation, and the run
+    # keeps the last policy.
     eval_interval: int = 0
     eval_episodes: int = 64  # number of episodes per validation
     # Maximum length of a training row, in tokens. In a single process, rows of small batches may

@@ -43,14 +43,14 @@ def restore_value(best: BestPolicy) -> float:
     return float(params["embed"][0, 0])
 
 
-def test_best_policy_restores_first_of_highest_success(tmp_path: Path) -> None:
+def test_best_policy_restores_last_of_highest_success(tmp_path: Path) -> None:
     best = BestPolicy(tmp_path / "best", None)
     assert best.restore(make_params(0.0), NullProgress()) is None
     for update, success in ((4, 0.25), (8, 0.5), (12, 0.5), (16, 0.25)):
         add(best, update, success)
     best.add(20, {"loss": 0.1}, make_params(20), NullProgress())  # without validation
-    assert best.record_for_checkpoint() == {"update": 8, "success": 0.5}
-    assert restore_value(best) == 8
+    assert best.record_for_checkpoint() == {"update": 12, "success": 0.5}
+    assert restore_value(best) == 12
 
 
 def test_best_policy_ignores_validation_with_few_rewards(tmp_path: Path) -> None:

@@ -144,7 +144,8 @@ class BestPolicy:
             )
             return
         success = metrics["validation/success"]
-        if self._record and success <= self._record["success"]:
+        # A later update wins a tie: success is noisy, and more training is the better guess.
+        if self._record and success < self._record["success"]:
             return
         self._record = {"update": update, "success": success}
         weights.save_params(self._directory / str(update), params)
