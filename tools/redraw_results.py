@@ -54,6 +54,7 @@ from tools.results.quickstart import (
     full_history_tokens,
     quickstart,
     quickstart_evals,
+    quickstart_longer_bc,
     quickstart_r1,
     quickstart_task_rates,
     quickstart_thoughts,
@@ -102,7 +103,7 @@ _FEW_DEMOS_STARTS = {
     "grpo_twice_seed2": "bc_twice_seed2",
     "grpo_seed2": "bc_seed2",
 }
-_ALL_TEMPLATES_TITLES = {"bc": "BC", "grpo": "M-GRPO, 18 updates"}
+_ALL_TEMPLATES_TITLES = {"bc": "BC", "grpo": "M-GRPO from BC", "bc_again": "BC again"}
 _AFTER_ARENA_TITLES = {
     "bc": "BC",
     "grpo": "M-GRPO, 16 updates",
@@ -132,6 +133,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "groups_and_gains": groups_and_gains,
     "quickstart": partial(quickstart, "quickstart"),
     "quickstart_greedy": partial(quickstart_evals, "greedy"),
+    "quickstart_longer_bc": quickstart_longer_bc,
     "quickstart_train_split": partial(quickstart_evals, "train_split"),
     "quickstart_task_rates": quickstart_task_rates,
     "turn_limits": turn_limits,

@@ -55,6 +55,29 @@ def quickstart_evals(name: str) -> str:
     return table_of(["seed", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
 
 
+def quickstart_longer_bc() -> str:
+    """Return the table of BC of the quickstart with twice the epochs, sampled and greedy."""
+    runs, longer_runs = load_runs("quickstart"), load_runs("quickstart_longer_bc")
+    seeds = [str(run.config["config"]["seed"]) for run in longer_runs]
+    rows = []
+    for title, suffix in (("temperature 1", ""), ("greedy", "_greedy")):
+        bc, grpo = (
+            [run.evals[f"{stage}{suffix}"] if suffix else run.summary[stage] for run in runs]
+            for stage in STAGES[1:]
+        )
+        longer = [run.evals["greedy" if suffix else "sampled"] for run in longer_runs]
+        # Also the row of all seeds.
+        for seed, *stages in [
+            *((seed, [a], [b], [c]) for seed, a, b, c in zip(seeds, bc, longer, grpo, strict=True)),
+            ("all", bc, longer, grpo),
+        ]:
+            short, long, after = stages
+            gains = [pooled_gain(short, long), pooled_gain(long, after)]
+            rows.append([title, seed, pooled(short), pooled(long), *gains])
+    header = ["decoding", "seed", "BC, 40 epochs", "BC, 80 epochs"]
+    return table_of([*header, "80 minus 40 epochs, paired", "M-GRPO minus 80 epochs"], rows)
+
+
 def quickstart_task_rates() -> str:
     """Return the table of success by task, the mean over the seeds of the quickstart."""
     runs = load_runs("quickstart")

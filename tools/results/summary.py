@@ -51,9 +51,6 @@ def main_results() -> dict[str, Evals]:
             ["arena_short/bc"], ["arena_short/grpo"]
         ),
         few_demos: _evals(*_FEW_DEMOS_FOLDERS),
-        "SmolLM2-135M, all 22 templates of these tasks, BC on 24 demonstrations": _evals(
-            ["arena_few_demos_all/bc"], ["arena_few_demos_all/grpo"]
-        ),
         "SmolLM2-135M, the 165 test tasks of these sites": {
             name: [[arena_bc[f"1856_{name}"]]] for name in ("sampled", "greedy")
         },
@@ -149,7 +146,7 @@ def groups_and_gains() -> str:
         ),
         ("22 arena templates", "arena_short/bc", "arena_short/grpo"),
         (
-            "22 arena templates, BC on 24 demonstrations, adaptive task sampling",
+            "22 arena templates, from BC that had not converged, adaptive task sampling",
             "arena_few_demos_all/bc",
             "arena_few_demos_all/grpo",
         ),
