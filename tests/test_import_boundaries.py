@@ -10,6 +10,7 @@ import pytest
 BROWSER_SIDE = ("agent", "arena", "browser", "suites", "rollout.episode")
 DEVICE_SIDE = ("policy", "learn", "inference")
 LEARNER = ("train.learner", "train.export")
+RUNS = ("quickstart", "collect_demos", "report.server")
 BROWSER_MODULES = {"webagent_jax.arena", "webagent_jax.browser", "webagent_jax.suites"}
 
 
@@ -19,6 +20,8 @@ BROWSER_MODULES = {"webagent_jax.arena", "webagent_jax.browser", "webagent_jax.s
         (BROWSER_SIDE, {"jax", "flax", "optax", "orbax"}),
         (DEVICE_SIDE, {"playwright", "tensorflow_datasets", "transformers"}),
         (LEARNER, {"playwright", "starlette", *BROWSER_MODULES}),
+        # A library imports torch where it is installed: the writer of TensorBoard files.
+        (RUNS, {"torch", "tensorboardX"}),
     ],
 )
 def test_import_does_not_load_forbidden_modules(
