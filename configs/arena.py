@@ -65,7 +65,7 @@ the history of the repository:
 
 `:few_demos_adaptive_grpo` is M-GRPO from there on all 22 templates, without this selection; it
 samples tasks adaptively, because BC solves some templates always and others never. Train BC longer
-first: 60 more updates gain as much as this run.
+first: with greedy decoding, 60 more updates gain as much as this run.
 
     webagent train grpo --config=arena:few_demos_adaptive_grpo --workdir=runs/arena_few/adaptive
     webagent evaluate --config=arena:few_demos_adaptive_grpo --workdir=runs/arena_few/eval_all \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs import instruct, quickstart, webagent_r1
+from configs import arena, infinity, instruct, miniwob, quickstart, webagent_r1
 from webagent_jax import config
 from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 
@@ -12,6 +12,23 @@ from webagent_jax.config import ConfigError, GRPOConfig, RunConfig, SuiteConfig
 def test_config_dict_round_trip():
     cfg = RunConfig(seed=3, grpo=GRPOConfig(updates=7))
     assert config.from_config_dict(config.to_config_dict(cfg)) == cfg
+
+
+@pytest.mark.parametrize(
+    ("module", "variants"),
+    [
+        (arena, arena._VARIANTS),
+        (infinity, infinity._VARIANTS),
+        (instruct, instruct._SUITES),
+        (miniwob, miniwob._VARIANTS),
+        (quickstart, quickstart._VARIANTS),
+        (webagent_r1, webagent_r1._VARIANTS),
+    ],
+)
+def test_variants_of_package_have_valid_types(module, variants):
+    for name in variants:
+        cfg = module.get_config(name)
+        assert config.from_config_dict(config.to_config_dict(cfg)) == cfg, name
 
 
 def test_unknown_option_error_lists_valid_options():

@@ -20,9 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from configs import instruct  # noqa: E402
-from tools.recipes import HARDWARE, WORKLOADS, trained_and_mesh  # noqa: E402
-from webagent_jax import compile_check, config, sizing  # noqa: E402
+from tools.recipes import HARDWARE, WORKLOADS, recipe, trained_and_mesh  # noqa: E402
+from webagent_jax import compile_check, sizing  # noqa: E402
 from webagent_jax.config import LoRAConfig, RunConfig  # noqa: E402
 from webagent_jax.sizing import Hardware  # noqa: E402
 
@@ -59,9 +58,7 @@ def main() -> None:
 
 
 def _recipes(model: str, hardware: Hardware) -> Iterator[RunConfig]:
-    values = config.to_config_dict(instruct.get_config("arena"))
-    values.policy.path = model
-    cfg = config.from_config_dict(values)
+    cfg = recipe("arena", model)
     if hardware.chip == "h100":
         yield from (replace(cfg, lora=LoRAConfig(rank=rank)) for rank in RANKS)
     elif model in TPU_MODELS:

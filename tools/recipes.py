@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from configs import instruct  # noqa: E402
 from tools.results.formatting import table_of  # noqa: E402
-from webagent_jax import config, sizing  # noqa: E402
+from webagent_jax import sizing  # noqa: E402
 from webagent_jax.config import RunConfig  # noqa: E402
 from webagent_jax.sizing import Hardware, Workload  # noqa: E402
 
@@ -52,13 +53,17 @@ def rows(models: Sequence[str]) -> Iterator[tuple[str, ...]]:
         for hardware in HARDWARE:
             cells = []
             for variant, workload in WORKLOADS.items():
-                values = config.to_config_dict(instruct.get_config(variant))
-                values.policy.path = model
-                result = sizing.recommend(config.from_config_dict(values), hardware, workload)
+                result = sizing.recommend(recipe(variant, model), hardware, workload)
                 cells.append(_cells(hardware, result))
             (arena, miniwob) = cells
             name = model.rpartition("/")[2].removesuffix("-Instruct")
             yield (name, hardware.name, *arena, miniwob[-1])
+
+
+def recipe(variant: str, model: str) -> RunConfig:
+    """Return a variant of configs/instruct.py with another model."""
+    cfg = instruct.get_config(variant)
+    return replace(cfg, policy=replace(cfg.policy, path=model))
 
 
 def _cells(hardware: Hardware, result: sizing.Sizing) -> tuple[str, ...]:

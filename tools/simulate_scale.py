@@ -29,10 +29,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from configs import instruct  # noqa: E402
-from tools.recipes import HARDWARE, WORKLOADS  # noqa: E402
+from tools.recipes import HARDWARE, WORKLOADS, recipe  # noqa: E402
 from tools.results.formatting import table_of  # noqa: E402
-from webagent_jax import config, sizing, types  # noqa: E402
+from webagent_jax import sizing, types  # noqa: E402
 from webagent_jax.sizing import Hardware, Workload  # noqa: E402
 from webagent_jax.tracking import episode_log  # noqa: E402
 from webagent_jax.tracking.metric_writers import read_metrics  # noqa: E402
@@ -383,10 +382,8 @@ def demand_table() -> str:
 
 def _recipes(hardware: Sequence[Hardware]) -> Iterator[tuple[sizing.Sizing, Hardware]]:
     """Yield the recommended recipe of every model on every hardware."""
-    values = config.to_config_dict(instruct.get_config("arena"))
     for model, item in itertools.product(MODELS, hardware):
-        values.policy.path = model
-        yield sizing.recommend(config.from_config_dict(values), item, WORKLOAD), item
+        yield sizing.recommend(recipe("arena", model), item, WORKLOAD), item
 
 
 def _model_name(result: sizing.Sizing) -> str:

@@ -16,7 +16,7 @@ from tools.results.formatting import (
     pooled_gain,
     table_of,
 )
-from tools.results.stored_runs import RUNS, STAGES, Json, Run, load_runs, read_jsonl
+from tools.results.stored_runs import RUNS, STAGES, Evals, Json, Run, load_runs, read_jsonl
 
 
 def quickstart(folder: str) -> str:
@@ -55,25 +55,26 @@ def quickstart_evals(name: str) -> str:
     return table_of(["seed", "BC", "M-GRPO", "M-GRPO minus BC, paired"], rows)
 
 
+def bc_and_grpo_evals() -> Evals:
+    """Return the evaluations of BC and M-GRPO of the quickstart."""
+    runs = load_runs("quickstart")
+    return {
+        "sampled": [[run.summary[stage] for run in runs] for stage in STAGES[1:]],
+        "greedy": [[run.evals[f"{stage}_greedy"] for run in runs] for stage in STAGES[1:]],
+    }
+
+
 def quickstart_longer_bc() -> str:
-    """Return the table of BC of the quickstart with twice the epochs, sampled and greedy."""
-    runs, longer_runs = load_runs("quickstart"), load_runs("quickstart_longer_bc")
-    seeds = [str(run.config["config"]["seed"]) for run in longer_runs]
+    """Return the table of BC of the quickstart with twice the epochs."""
+    longer_runs = load_runs("quickstart_longer_bc")
     rows = []
-    for title, suffix in (("temperature 1", ""), ("greedy", "_greedy")):
-        bc, grpo = (
-            [run.evals[f"{stage}{suffix}"] if suffix else run.summary[stage] for run in runs]
-            for stage in STAGES[1:]
-        )
-        longer = [run.evals["greedy" if suffix else "sampled"] for run in longer_runs]
-        # Also the row of all seeds.
-        for seed, *stages in [
-            *((seed, [a], [b], [c]) for seed, a, b, c in zip(seeds, bc, longer, grpo, strict=True)),
-            ("all", bc, longer, grpo),
-        ]:
-            short, long, after = stages
+    for decoding, (bc, grpo) in bc_and_grpo_evals().items():
+        longer = [run.evals[decoding] for run in longer_runs]
+        by_seed = [[[one] for one in stages] for stages in zip(bc, longer, grpo, strict=True)]
+        for seed, (short, long, after) in enumerate([*by_seed, [bc, longer, grpo]]):
+            title = str(seed) if seed < len(by_seed) else "all"
             gains = [pooled_gain(short, long), pooled_gain(long, after)]
-            rows.append([title, seed, pooled(short), pooled(long), *gains])
+            rows.append([decoding, title, pooled(short), pooled(long), *gains])
     header = ["decoding", "seed", "BC, 40 epochs", "BC, 80 epochs"]
     return table_of([*header, "80 minus 40 epochs, paired", "M-GRPO minus 80 epochs"], rows)
 

@@ -15,6 +15,8 @@ STAGES = ("base", "bc", "grpo")
 _EVAL_FIELDS = ("commit", "by_outcome", "mean_turns", "parse_error_rate", "invalid_action_rate")
 
 Json = dict[str, Any]
+Evals = dict[str, list[list[Json]]]
+"""Evaluations by decoding, "sampled" or "greedy": for each stage, one per seed."""
 
 
 class Run:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 from tools.results.formatting import gain_over_task_names, pooled, pooled_gain, table_of
-from tools.results.stored_runs import RUNS, STAGES, Json, Run, load_runs, read_jsonl
-
-Evals = dict[str, list[list[Json]]]
-"""Evaluations by decoding, "sampled" or "greedy": for each stage, one per seed."""
+from tools.results.quickstart import bc_and_grpo_evals
+from tools.results.stored_runs import RUNS, STAGES, Evals, Json, Run, load_runs, read_jsonl
 
 # Last update of the evaluated policy, for runs that continued.
 _EVALUATED_UPDATES = {
@@ -33,7 +31,7 @@ def main_results() -> dict[str, Evals]:
     arena_bc = Run(RUNS / "arena" / "many_demos").evals
     few_demos = "SmolLM2-135M, eight templates of these tasks, BC on 24 demonstrations"
     return {
-        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": _quickstart_evals(),
+        "webagent-tiny, 12 MiniWoB++ tasks (`make quickstart`)": bc_and_grpo_evals(),
         "webagent-tiny, the same tasks, instances not used to choose options": {
             "sampled": options_unseen
         },
@@ -115,7 +113,7 @@ def groups_and_gains() -> str:
     tiny = load_runs("quickstart")
     tiny_metrics = [read_jsonl(run.folder / "grpo_metrics.jsonl") for run in tiny]
     title = "webagent-tiny, 12 MiniWoB++ tasks, mean of three seeds"
-    rows = [_groups_and_gain(title, tiny[0], tiny_metrics, _quickstart_evals(), num_tasks=12)]
+    rows = [_groups_and_gain(title, tiny[0], tiny_metrics, bc_and_grpo_evals(), num_tasks=12)]
     for title, baseline, candidate in (
         ("webagent-tiny, 50 MiniWoB++ tasks, seed 0", "miniwob_tiny/bc", "miniwob_tiny/grpo"),
         (
@@ -202,14 +200,6 @@ def _groups_and_gain(
     bc = pooled(evals["greedy"][0]).partition(" ")[0] if "greedy" in evals else ""
     options = [f"{temperature:g}", f"{learning_rate:.1e}".replace("e-0", "e-")]
     return [title, *options, f"{num_groups / num_tasks:.1f}", f"{entropy:.2f}", bc, *gains]
-
-
-def _quickstart_evals() -> Evals:
-    runs = load_runs("quickstart")
-    return {
-        "sampled": [[run.summary[stage] for run in runs] for stage in STAGES[1:]],
-        "greedy": [[run.evals[f"{stage}_greedy"] for run in runs] for stage in STAGES[1:]],
-    }
 
 
 def _evals(*stages: Sequence[str]) -> Evals:

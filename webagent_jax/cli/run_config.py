@@ -43,7 +43,7 @@ class _ConfigFileParser(flags.ArgumentParser[ConfigDict]):
         """
         values = self._parser.parse(path)
         if isinstance(values, RunConfig):
-            values = config.to_config_dict(values).lock()
+            return config.to_config_dict(values).lock()
         try:
             # ml_collections defers errors of files until the first access.
             getattr(values, "keys", None)
